@@ -1,0 +1,26 @@
+// A flag that any thread may raise and that long work polls between steps.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "absl/status/status.h"
+
+namespace sparkv {
+
+// Copies share one flag. Thread-safe.
+class CancelToken {
+ public:
+  CancelToken() : flag_(std::make_shared<std::atomic<bool>>(false)) {}
+  void Cancel() const { flag_->store(true, std::memory_order_release); }
+  bool cancelled() const { return flag_->load(std::memory_order_acquire); }
+  // Ok, or Cancelled.
+  absl::Status Check() const {
+    return cancelled() ? absl::CancelledError("cancelled by the caller") : absl::OkStatus();
+  }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> flag_;
+};
+
+}  // namespace sparkv

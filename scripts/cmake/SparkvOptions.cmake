@@ -1,0 +1,20 @@
+# Target sparkv_options: what every target of ours is compiled with.
+add_library(sparkv_options INTERFACE)
+target_include_directories(sparkv_options INTERFACE "${CMAKE_SOURCE_DIR}")
+target_compile_options(sparkv_options INTERFACE
+  -Wall -Wextra -Werror -Wshadow=local -Wno-missing-field-initializers)
+if(SPARKV_SANITIZE)
+  target_compile_options(sparkv_options INTERFACE
+    -fsanitize=${SPARKV_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(sparkv_options INTERFACE -fsanitize=${SPARKV_SANITIZE})
+endif()
+if(SPARKV_FUZZ)
+  target_compile_options(sparkv_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# sparkv_library(NAME SOURCES... [DEPS...]): a static library of one layer.
+function(sparkv_library name)
+  cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${A_SOURCES})
+  target_link_libraries(${name} PUBLIC sparkv_options ${A_DEPS})
+endfunction()
