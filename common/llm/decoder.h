@@ -1,0 +1,70 @@
+// Forward passes over a paged KV cache, layer by layer, so that a loader can mix computed and streamed blocks.
+//
+// The events of a load (names as in the planner):
+//   PROJ(t, l)   hidden(t, l-1) -> K, V rows of layer l                     Project
+//   ATTN(t, l)   hidden(t, l-1), K, V of layer l up to t -> hidden(t, l)    Attend
+//   QUERY(l)     both, for the query's own rows
+// Hidden rows are f32 [n][d_model], owned by the caller.
+//
+// One thread makes all calls of all Decoders in a process (LibTorch keeps an OpenMP pool per calling thread).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/cancel.h"
+#include "common/kv/kv_cache.h"
+#include "common/llm/model.h"
+
+namespace sparkv {
+
+struct DecoderOptions {
+  int threads = 0;          // 0: the machine's cores
+  uint32_t step_tokens = 256;  // rows between two cancellation points of Prefill, 1..kColumnTokens
+};
+
+class Decoder {
+ public:
+  Decoder(std::shared_ptr<const Model> model, const DecoderOptions& options);
+  ~Decoder();
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  const Model& model() const { return *model_; }
+
+  // hidden [n][d_model] = embeddings. InvalidArgument for an id outside the vocabulary.
+  absl::Status Embed(std::span<const int32_t> tokens, float* hidden);
+
+  // Writes K and V rows [begin, begin + n) of `layer` from hidden (the layer's input). The cache must reach begin + n.
+  absl::Status Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n, KvCache* cache);
+
+  // hidden = the layer's output for rows [begin, begin + n), causal attention over K, V rows [0, begin + n) of the cache, which
+  // must be there. With first_row > 0 only rows [first_row, n) are computed; the others keep their input.
+  absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n, const KvCache& cache,
+                      uint32_t first_row = 0);
+
+  // logits [rows][vocabulary] of hidden rows [rows][d_model] that left the last layer (final norm and output matrix).
+  absl::Status Logits(const float* hidden, uint32_t rows, float* logits);
+
+  // Runs tokens at positions [cache->tokens(), + tokens.size()) through all layers and extends the cache. logits, unless
+  // null, is [vocabulary] of the last token. progress(tokens done) is called between steps. Cancelled, and the cache then
+  // holds exactly the tokens it held before; ResourceExhausted likewise.
+  absl::Status Prefill(std::span<const int32_t> tokens, KvCache* cache, float* logits,
+                       const CancelToken& cancel = {},
+                       const std::function<void(uint32_t)>& progress = nullptr);
+
+  // One token at position cache->tokens(); logits [vocabulary].
+  absl::Status DecodeOne(int32_t token, KvCache* cache, float* logits);
+
+ private:
+  struct Scratch;
+  std::shared_ptr<const Model> model_;
+  DecoderOptions options_;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace sparkv
