@@ -1,0 +1,73 @@
+#include "edge/cli/bench.h"
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/file.h"
+#include "common/base/status.h"
+
+namespace sparkv::cli {
+
+absl::StatusOr<std::string> BenchDocument(const BenchOptions& options) {
+  constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
+  std::vector<std::string> paths = options.contexts;
+  if (paths.empty()) paths.push_back(options.scripts + "/demo/hacker-folklore.txt");
+  std::string text;
+  for (const std::string& path : paths) {
+    ASSIGN_OR_RETURN(const std::string part, ReadFile(path, kMaxBytes));
+    text += part;
+  }
+  if (text.empty()) return absl::InvalidArgumentError("the benchmark's document is empty");
+  return text;
+}
+
+void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status) {
+  CLI::App* bench = app->add_subcommand("bench", "Measure against the peers, in one run");
+  bench->require_subcommand(1);
+  bench->footer(
+      "examples:\n"
+      "  sparkv bench prefill --model M.gguf --quick --json figures.json\n"
+      "  scripts/peer_venv.sh && sparkv bench prefill --model M.gguf --peer-python .deps/peer/bin/python\n"
+      "  sparkv bench load --model M.gguf --context book.txt --sizes 2048 4096\n"
+      "--json writes every figure with median, spread, peer, commit and machine; scripts/bench_report.py draws them.");
+  const auto common = [options](CLI::App* command) {
+    command->add_option("--model", options->model, "GGUF file")->required()->envname("SPARKV_MODEL");
+    command->add_flag("--quick", options->quick, "one small size, 3 repetitions");
+    command->add_option("--json", options->json, "write the figures to this file");
+    command->add_option("--context", options->contexts, "text files that make the document");
+    command->add_option("--scripts", options->scripts, "the repository's scripts folder")
+        ->capture_default_str()
+        ->envname("SPARKV_SCRIPTS");
+    command->add_option("--threads", options->threads, "CPU threads, 0: all cores");
+    command->add_option("--repetitions", options->repetitions, "paired runs, 0: 7 (3 with --quick)")
+        ->check(CLI::Range(0, 100));
+    command->add_option("--sizes", options->sizes, "context sizes in tokens")
+        ->check(CLI::Range(16u, 1u << 20));
+  };
+  CLI::App* prefill = bench->add_subcommand("prefill", "Local prefill and decode against llama.cpp");
+  common(prefill);
+  prefill->add_option("--peer-python", options->peer_python,
+                      "a Python with llama-cpp-python (scripts/peer_venv.sh); empty: no peer");
+  CLI::App* load = bench->add_subcommand("load", "TTFT of every policy over a shaped link");
+  common(load);
+  load->add_option("--rtt-ms", options->rtt_ms, "round-trip time of the shaped link")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 10000.0));
+  load->add_option("--rates", options->rates_mbit, "further link rates in Mbit/s")
+      ->check(CLI::Range(0.1, 100000.0));
+  load->add_option("--level", options->level, "codec level, 0: the default");
+
+  const auto run = [options, status](absl::Status (*command)(const BenchOptions&, FigureFile*)) {
+    FigureFile figures;
+    *status = command(*options, &figures);
+    // What was measured before a failure is kept.
+    if (!options->json.empty() && !figures.figures().empty()) {
+      const absl::Status written = figures.Write(options->json);
+      if (status->ok()) *status = written;
+    }
+  };
+  prefill->callback([run] { run(&RunBenchPrefill); });
+  load->callback([run] { run(&RunBenchLoad); });
+}
+
+}  // namespace sparkv::cli
