@@ -1,0 +1,256 @@
+// TTFT of every policy over a shaped link: real daemons as child processes, real TCP through the daemon's relay,
+// repetitions interleaved so that a slow minute of the machine hits every policy alike.
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/rpc/status_conv.h"
+#include "edge/cli/bench.h"
+#include "sparkv/v1/edge.grpc.pb.h"
+
+namespace sparkv::cli {
+namespace {
+
+constexpr char kQuestion[] = "What happened to the computer when the switch was flipped?";
+
+struct PolicyRow {
+  v1::Policy policy;
+  const char* name;
+};
+constexpr PolicyRow kPolicies[] = {{v1::POLICY_SPARKV, "sparkv"},
+                                   {v1::POLICY_CAKE, "cake"},
+                                   {v1::POLICY_STREAM, "stream"},
+                                   {v1::POLICY_LOCAL, "local"}};
+
+// A server or an edge daemon and what speaks to it.
+struct Daemon {
+  std::unique_ptr<Subprocess> process;
+  std::string address;
+};
+
+absl::StatusOr<Daemon> StartDaemon(std::vector<std::string> argv, const std::string& log) {
+  Daemon daemon;
+  ASSIGN_OR_RETURN(daemon.process, Subprocess::Start(argv, log));
+  absl::StatusOr<std::string> address = daemon.process->ReadUntil("listening on ", absl::Minutes(2));
+  if (!address.ok()) {
+    return absl::UnavailableError(absl::StrCat(argv[0], " did not start; its messages are in ", log));
+  }
+  daemon.address = *std::move(address);
+  return daemon;
+}
+
+class EdgeClient {
+ public:
+  explicit EdgeClient(const std::string& address)
+      : stub_(v1::Edge::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {}
+
+  absl::StatusOr<v1::EdgeContext> Add(const std::string& name, const std::string& text) {
+    grpc::ClientContext context;
+    v1::AddContextRequest request;
+    request.set_name(name);
+    request.set_text(text);
+    auto reader = stub_->AddContext(&context, request);
+    v1::AddContextResponse response;
+    v1::EdgeContext done;
+    while (reader->Read(&response)) {
+      std::fprintf(stderr, "\r  precompute %u of %u tokens, %.0f s left   ", response.tokens_done(),
+                   response.tokens_total(), response.seconds_left());
+      if (response.has_done()) done = response.done();
+    }
+    std::fprintf(stderr, "\n");
+    RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
+    if (!done.on_server()) return absl::UnavailableError("the server did not store the context");
+    return done;
+  }
+
+  absl::StatusOr<v1::GenerateResponse::Result> Ask(const std::string& name, v1::Policy policy, uint32_t level) {
+    grpc::ClientContext context;
+    v1::GenerateRequest request;
+    request.set_context(name);
+    request.set_question(kQuestion);
+    request.set_max_tokens(1);
+    request.set_policy(policy);
+    request.set_level(level);
+    request.set_drop_loaded(true);
+    request.set_ignore_eos(true);
+    auto reader = stub_->Generate(&context, request);
+    v1::GenerateResponse response;
+    v1::GenerateResponse::Result result;
+    bool ended = false;
+    while (reader->Read(&response)) {
+      if (!response.has_result()) continue;
+      result = response.result();
+      ended = true;
+    }
+    RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
+    if (!ended) return absl::InternalError("the daemon ended without a result");
+    for (const std::string& reason : result.degraded()) {
+      std::fprintf(stderr, "  degraded: %s\n", reason.c_str());
+    }
+    return result;
+  }
+
+ private:
+  std::unique_ptr<v1::Edge::Stub> stub_;
+};
+
+// The document cut so that its context has about `tokens` tokens: by characters, measured by adding it.
+std::string CutDocument(const std::string& document, double characters_per_token, uint32_t tokens) {
+  size_t length = static_cast<size_t>(characters_per_token * tokens);
+  std::string text;
+  while (text.size() < length) text += document;
+  while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
+  text.resize(length);
+  return text;
+}
+
+class LoadBench {
+ public:
+  LoadBench(const BenchOptions& options, FigureFile* figures) : options_(options), figures_(figures) {}
+
+  absl::Status Run() {
+    folder_ = std::filesystem::temp_directory_path() / absl::StrCat("sparkv-bench-", ::getpid());
+    std::error_code error;
+    std::filesystem::create_directories(folder_, error);
+    const absl::Status status = RunIn();
+    server_.process.reset();
+    if (status.ok()) std::filesystem::remove_all(folder_, error);
+    return status;
+  }
+
+ private:
+  absl::Status RunIn() {
+    ASSIGN_OR_RETURN(const std::string document, BenchDocument(options_));
+    ASSIGN_OR_RETURN(server_, StartDaemon({SiblingProgram("sparkv-server"), "--listen", "127.0.0.1:0", "--insecure",
+                                           "--model", options_.model, "--data-dir", (folder_ / "server").string(),
+                                           "--threads", absl::StrCat(options_.threads)},
+                                          (folder_ / "server.log").string()));
+    std::vector<uint32_t> sizes = options_.sizes;
+    if (sizes.empty()) sizes = options_.quick ? std::vector<uint32_t>{2048} : std::vector<uint32_t>{2048, 4096};
+    const int repetitions = options_.repetitions > 0 ? options_.repetitions : options_.quick ? 3 : 5;
+    std::printf("%s\n", MachineLine().c_str());
+    for (const uint32_t size : sizes) RETURN_IF_ERROR(RunSize(document, size, repetitions));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Daemon> StartEdge(double mbit) {
+    std::vector<std::string> argv = {SiblingProgram("sparkv-edge"), "--listen", "127.0.0.1:0", "--insecure",
+                                     "--model", options_.model, "--server", server_.address,
+                                     "--data-dir", (folder_ / "edge").string(), "--threads",
+                                     absl::StrCat(options_.threads)};
+    if (mbit > 0) {
+      for (const std::string& flag : {std::string("--link-mbit"), absl::StrFormat("%.4f", mbit),
+                                      std::string("--link-rtt-ms"), absl::StrFormat("%.3f", options_.rtt_ms)}) {
+        argv.push_back(flag);
+      }
+    }
+    return StartDaemon(argv, (folder_ / "edge.log").string());
+  }
+
+  absl::Status RunSize(const std::string& document, uint32_t size, int repetitions) {
+    const std::string name = absl::StrCat("bench-", size);
+    uint64_t bytes = 0;
+    uint32_t tokens = 0;
+    std::vector<double> local;
+    {
+      ASSIGN_OR_RETURN(Daemon edge, StartEdge(0));
+      EdgeClient client(edge.address);
+      double ratio = 4.2;  // characters a token in English prose; corrected once by what the tokenizer gives
+      ASSIGN_OR_RETURN(v1::EdgeContext added, client.Add(absl::StrCat(name, "-sample"), CutDocument(document, ratio, 200)));
+      ratio *= 200.0 / std::max(1u, added.tokens());
+      ASSIGN_OR_RETURN(added, client.Add(name, CutDocument(document, ratio, size)));
+      tokens = added.tokens();
+      // The level in use decides the bytes; the first load tells them.
+      ASSIGN_OR_RETURN(const auto streamed, client.Ask(name, v1::POLICY_STREAM, options_.level));
+      bytes = streamed.usage().bytes_fetched();
+      for (int i = 0; i <= repetitions; ++i) {
+        ASSIGN_OR_RETURN(const auto result, client.Ask(name, v1::POLICY_LOCAL, options_.level));
+        if (i > 0) local.push_back(result.ttft().total_ms());
+      }
+    }
+    if (bytes == 0) return absl::UnavailableError("stream policy fetched nothing; see the degraded reasons above");
+    const double balanced = static_cast<double>(bytes) * 8e-6 / (*Median(local) / 1000.0);
+    std::printf("\n%u tokens, %.0f bytes/token, local %.0f ms, balanced rate %.2f Mbit/s, RTT %.0f ms\n", tokens,
+                static_cast<double>(bytes) / tokens, *Median(local), balanced, options_.rtt_ms);
+    std::printf("%-12s %9s %9s %9s %9s   %s\n", "Mbit/s", "sparkv", "cake", "stream", "local", "best single / sparkv");
+    std::vector<std::pair<std::string, double>> rates = {{"balanced", balanced}};
+    if (!options_.quick) {
+      rates.insert(rates.begin(), {"quarter", balanced / 4});
+      rates.push_back({"4x", balanced * 4});
+      rates.push_back({"16x", balanced * 16});
+    }
+    for (const double rate : options_.rates_mbit) rates.push_back({absl::StrFormat("%gmbit", rate), rate});
+    for (const auto& [label, rate] : rates) RETURN_IF_ERROR(RunRate(name, size, label, rate, repetitions));
+    return absl::OkStatus();
+  }
+
+  absl::Status RunRate(const std::string& name, uint32_t size, const std::string& label, double mbit, int repetitions) {
+    ASSIGN_OR_RETURN(Daemon edge, StartEdge(mbit));
+    EdgeClient client(edge.address);
+    std::map<std::string, std::vector<double>> runs;
+    for (int i = 0; i <= repetitions; ++i) {  // the first round warms up and is not counted
+      for (const PolicyRow& policy : kPolicies) {
+        ASSIGN_OR_RETURN(const auto result, client.Ask(name, policy.policy, options_.level));
+        if (i > 0) runs[policy.name].push_back(result.ttft().total_ms());
+      }
+    }
+    const bool stream_wins = *Median(runs["stream"]) < *Median(runs["local"]);
+    const std::vector<double>& single = stream_wins ? runs["stream"] : runs["local"];
+    std::vector<double> ratios;
+    std::vector<double> cake_ratios;
+    for (int i = 0; i < repetitions; ++i) {
+      ratios.push_back(single[i] / runs["sparkv"][i]);
+      cake_ratios.push_back(runs["cake"][i] / runs["sparkv"][i]);
+    }
+    std::printf("%-12s %6.0f ms %6.0f ms %6.0f ms %6.0f ms   %.2fx (%.2f-%.2f)\n", absl::StrFormat("%.2f", mbit).c_str(),
+                *Median(runs["sparkv"]), *Median(runs["cake"]), *Median(runs["stream"]), *Median(runs["local"]),
+                *Median(ratios), *std::min_element(ratios.begin(), ratios.end()),
+                *std::max_element(ratios.begin(), ratios.end()));
+    std::fflush(stdout);
+    for (const PolicyRow& policy : kPolicies) {
+      Figure figure;
+      figure.figure = absl::StrCat("load.ttft_ms.", policy.name, ".", label, ".", size);
+      figure.unit = "ms";
+      figure.note = absl::StrFormat("%.2f Mbit/s, RTT %.0f ms", mbit, options_.rtt_ms);
+      SetRuns(runs[policy.name], &figure);
+      figures_->Add(std::move(figure));
+    }
+    Figure ratio;
+    ratio.figure = absl::StrCat("load.vs_best_single.", label, ".", size);
+    ratio.unit = "x";
+    ratio.peer = stream_wins ? "stream" : "local";
+    ratio.peer_value = *Median(single) / 1000;
+    if (label == "balanced") ratio.target = 1.5;
+    ratio.note = absl::StrFormat("%.2f Mbit/s, RTT %.0f ms; peer_value in seconds", mbit, options_.rtt_ms);
+    SetRuns(ratios, &ratio);
+    figures_->Add(std::move(ratio));
+    Figure cake;
+    cake.figure = absl::StrCat("load.vs_cake.", label, ".", size);
+    cake.unit = "x";
+    cake.peer = "cake";
+    cake.peer_value = *Median(runs["cake"]) / 1000;
+    SetRuns(cake_ratios, &cake);
+    figures_->Add(std::move(cake));
+    return absl::OkStatus();
+  }
+
+  const BenchOptions& options_;
+  FigureFile* figures_;
+  std::filesystem::path folder_;
+  Daemon server_;
+};
+
+}  // namespace
+
+absl::Status RunBenchLoad(const BenchOptions& options, FigureFile* figures) {
+  return LoadBench(options, figures).Run();
+}
+
+}  // namespace sparkv::cli
