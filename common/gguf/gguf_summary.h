@@ -1,0 +1,13 @@
+// A listing of a GGUF file for people.
+#pragma once
+
+#include <string>
+
+#include "common/gguf/gguf_reader.h"
+
+namespace sparkv {
+
+// Metadata (long strings and arrays shortened, bytes that are not printable escaped), then one line for each tensor.
+std::string GgufSummary(const GgufReader& reader);
+
+}  // namespace sparkv
