@@ -155,12 +155,12 @@ absl::Status GgufReader::ParseAll() {
   }
   ASSIGN_OR_RETURN(const uint64_t n_tensors, reader.Read<uint64_t>("tensor count"));
   ASSIGN_OR_RETURN(const uint64_t n_keys, reader.Read<uint64_t>("metadata count"));
-  // A key takes 8 + 1 + 4 + 1 bytes at least, a tensor 8 + 4 + 8 + 4 + 8.
-  if (n_keys > reader.remaining() / 14) {
+  // Each begins with a length of 8 bytes; what a field needs beyond that is named when it is read.
+  if (n_keys > reader.remaining() / sizeof(uint64_t)) {
     return absl::DataLossError(absl::StrCat("metadata count ", n_keys, ", but ", reader.remaining(),
                                             " bytes are left in the file"));
   }
-  if (n_tensors > reader.remaining() / 32) {
+  if (n_tensors > reader.remaining() / sizeof(uint64_t)) {
     return absl::DataLossError(absl::StrCat("tensor count ", n_tensors, ", but ", reader.remaining(),
                                             " bytes are left in the file"));
   }
