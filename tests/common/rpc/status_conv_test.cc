@@ -1,0 +1,32 @@
+#include "common/rpc/status_conv.h"
+
+#include "tests/catch.h"
+
+namespace sparkv {
+namespace {
+
+TEST_CASE("Every canonical code survives the way over gRPC and back") {
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status in(static_cast<absl::StatusCode>(code), "text");
+    CHECK(ToGrpc(in).error_code() == code);
+    CHECK(FromGrpc(ToGrpc(in)) == in);
+  }
+  CHECK(FromGrpc(grpc::Status::OK).ok());
+  CHECK(ToGrpc(absl::OkStatus()).ok());
+}
+
+TEST_CASE("Codes from the wire that are none become Unknown") {
+  CHECK(StatusCodeFromWire(15) == absl::StatusCode::kDataLoss);
+  CHECK(StatusCodeFromWire(17) == absl::StatusCode::kUnknown);
+  CHECK(StatusCodeFromWire(-1) == absl::StatusCode::kUnknown);
+  CHECK(FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(99), "x")).code() == absl::StatusCode::kUnknown);
+}
+
+TEST_CASE("Messages are bounded and valid UTF-8") {
+  const std::string longest(100000, 'a');
+  CHECK(ToGrpc(absl::InternalError(longest)).error_message().size() == kMaxStatusMessageBytes + 3);
+  CHECK(ToGrpc(absl::InternalError("a\xff\xe6\xad z \xc3\xa9")).error_message() == "a??? z \xc3\xa9");
+}
+
+}  // namespace
+}  // namespace sparkv
