@@ -1,0 +1,236 @@
+#include "common/codec/enc_symbols.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/codec/enc_rans.h"
+#include "common/codec/rans_common.h"
+
+namespace sparkv {
+namespace {
+
+// Appends fields of up to 24 bits, least significant bit first.
+class BitWriter {
+ public:
+  void Write(uint32_t value, int bits) {
+    pool_ |= uint64_t{value} << filled_;
+    filled_ += bits;
+    while (filled_ >= 8) Flush8();
+  }
+  std::string Take() {
+    if (filled_ > 0) Flush8();
+    return std::move(out_);
+  }
+
+ private:
+  void Flush8() {
+    out_.push_back(static_cast<char>(pool_ & 0xFF));
+    pool_ >>= 8;
+    filled_ = std::max(0, filled_ - 8);
+  }
+  uint64_t pool_ = 0;
+  int filled_ = 0;
+  std::string out_;
+};
+
+// Cost of a symbol of frequency f in 1/256 bit; a symbol that a table lacks costs too much to be chosen.
+// Whole numbers, so that every machine chooses alike.
+constexpr uint64_t kAbsent = uint64_t{1} << 32;
+const std::array<uint32_t, kRansFrequencySum + 1>& CostOfFrequency() {
+  static const auto* const table = [] {
+    auto* t = new std::array<uint32_t, kRansFrequencySum + 1>{};
+    for (uint32_t f = 1; f <= kRansFrequencySum; ++f) {
+      (*t)[f] = static_cast<uint32_t>(std::lround(256.0 * (kRansFrequencyBits - std::log2(f))));
+    }
+    return t;
+  }();
+  return *table;
+}
+
+// Bits of f; std::bit_width's type differs between library versions.
+uint32_t Width(uint32_t f) { return static_cast<uint32_t>(std::bit_width(f)); }
+
+struct Tables {
+  std::vector<uint8_t> table_of_run;
+  std::vector<uint32_t> frequencies;  // [tables][alphabet]
+  uint64_t cost = 0;                  // of tables, numbers and symbols in 1/256 bit
+
+  uint32_t count(uint32_t alphabet) const {
+    return static_cast<uint32_t>(frequencies.size() / alphabet);
+  }
+};
+
+// Counts of one run's symbols, the absent ones left out.
+struct RunCounts {
+  std::vector<std::pair<uint8_t, uint32_t>> present;  // symbol, count
+  uint64_t own_cost = 0;                              // coded with its own distribution
+};
+
+class Clusterer {
+ public:
+  Clusterer(uint32_t runs, uint32_t length, uint32_t alphabet, const uint8_t* symbols)
+      : alphabet_(alphabet), runs_(runs) {
+    std::vector<uint32_t> counts(alphabet);
+    for (uint32_t r = 0; r < runs; ++r) {
+      std::fill(counts.begin(), counts.end(), 0);
+      const uint8_t* in = symbols + size_t{r} * length;
+      for (uint32_t i = 0; i < length; ++i) ++counts[in[i]];
+      for (uint32_t s = 0; s < alphabet; ++s) {
+        if (counts[s] == 0) continue;
+        runs_[r].present.emplace_back(static_cast<uint8_t>(s), counts[s]);
+        const uint32_t f = static_cast<uint32_t>(uint64_t{counts[s]} * kRansFrequencySum / length);
+        runs_[r].own_cost += uint64_t{counts[s]} * CostOfFrequency()[std::max(f, 1u)];
+      }
+    }
+  }
+
+  bool constant() const {
+    return std::all_of(runs_.begin(), runs_.end(), [&](const RunCounts& r) {
+      return r.present.size() == 1 && r.present[0].first == runs_[0].present[0].first;
+    });
+  }
+
+  // At most `tables` tables: groups of runs of like entropy first, then a few rounds of moving each
+  // run to the table that codes it best.
+  Tables Cluster(uint32_t tables) const {
+    std::vector<uint32_t> order(runs_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      return runs_[a].own_cost < runs_[b].own_cost;
+    });
+    Tables t;
+    t.table_of_run.resize(runs_.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+      t.table_of_run[order[i]] = static_cast<uint8_t>(i * tables / order.size());
+    }
+    BuildTables(tables, &t);
+    for (int round = 0; tables > 1 && round < 3; ++round) {
+      std::vector<uint64_t> costs = SymbolCosts(t);
+      const uint32_t n = t.count(alphabet_);
+      for (size_t r = 0; r < runs_.size(); ++r) {
+        uint64_t best = ~uint64_t{0};
+        for (uint32_t c = 0; c < n; ++c) {
+          const uint64_t cost = RunCost(runs_[r], costs.data() + size_t{c} * alphabet_);
+          if (cost >= best) continue;
+          best = cost;
+          t.table_of_run[r] = static_cast<uint8_t>(c);
+        }
+      }
+      BuildTables(n, &t);
+    }
+    const std::vector<uint64_t> costs = SymbolCosts(t);
+    t.cost = 256 * runs_.size() * RansTableIdBits(t.count(alphabet_));
+    for (uint32_t f : t.frequencies) t.cost += 256 * uint64_t{4 + Width(f) - (f > 0)};
+    for (size_t r = 0; r < runs_.size(); ++r) {
+      t.cost += RunCost(runs_[r], costs.data() + size_t{t.table_of_run[r]} * alphabet_);
+    }
+    return t;
+  }
+
+ private:
+  // Frequencies of each group of runs; groups without a run are dropped and the numbers closed up.
+  void BuildTables(uint32_t groups, Tables* t) const {
+    std::vector<uint64_t> counts(size_t{groups} * alphabet_);
+    std::vector<uint8_t> used(groups);
+    for (size_t r = 0; r < runs_.size(); ++r) {
+      used[t->table_of_run[r]] = 1;
+      for (const auto& [s, n] : runs_[r].present) {
+        counts[size_t{t->table_of_run[r]} * alphabet_ + s] += n;
+      }
+    }
+    std::vector<uint8_t> renumber(groups);
+    t->frequencies.clear();
+    for (uint32_t g = 0; g < groups; ++g) {
+      if (used[g] == 0) continue;
+      renumber[g] = static_cast<uint8_t>(t->count(alphabet_));
+      t->frequencies.resize(t->frequencies.size() + alphabet_);
+      NormalizeFrequencies({counts.data() + size_t{g} * alphabet_, alphabet_},
+                           std::span(t->frequencies).last(alphabet_));
+    }
+    for (uint8_t& id : t->table_of_run) id = renumber[id];
+  }
+
+  std::vector<uint64_t> SymbolCosts(const Tables& t) const {
+    std::vector<uint64_t> costs(t.frequencies.size());
+    for (size_t i = 0; i < costs.size(); ++i) {
+      const uint32_t f = t.frequencies[i];
+      costs[i] = f == 0 ? kAbsent : CostOfFrequency()[f];
+    }
+    return costs;
+  }
+
+  static uint64_t RunCost(const RunCounts& run, const uint64_t* costs) {
+    uint64_t sum = 0;
+    for (const auto& [s, n] : run.present) sum += n * costs[s];
+    return sum;
+  }
+
+  const uint32_t alphabet_;
+  std::vector<RunCounts> runs_;
+};
+
+std::string PackRaw(uint64_t n, int bits, const uint8_t* symbols) {
+  if (bits == 8) return std::string(reinterpret_cast<const char*>(symbols), n);
+  BitWriter writer;
+  for (uint64_t i = 0; i < n; ++i) writer.Write(symbols[i], bits);
+  return writer.Take();
+}
+
+std::string PackRans(const Tables& t, uint32_t runs, uint32_t length, uint32_t alphabet,
+                     const uint8_t* symbols) {
+  ByteWriter out;
+  out.Write<uint8_t>(static_cast<uint8_t>(t.count(alphabet) - 1));
+  BitWriter bits;
+  for (uint8_t id : t.table_of_run) bits.Write(id, RansTableIdBits(t.count(alphabet)));
+  for (uint32_t f : t.frequencies) {
+    const uint32_t width = Width(f);
+    bits.Write(width, 4);
+    if (width > 1) bits.Write(f & ((1u << (width - 1)) - 1), static_cast<int>(width) - 1);
+  }
+  out.WriteBytes(bits.Take());
+  const RansOutput coded = RansEncode({symbols, size_t{runs} * length}, length, t.table_of_run,
+                                      t.frequencies, alphabet);
+  out.Write<uint32_t>(static_cast<uint32_t>(coded.words.size()));
+  for (uint32_t state : coded.states) out.Write(state);
+  for (uint16_t word : coded.words) out.Write(word);
+  return out.Take();
+}
+
+}  // namespace
+
+void EncodeSymbols(uint32_t runs, uint32_t length, int bits, const uint8_t* symbols,
+                   ByteWriter& out) {
+  const uint64_t n = uint64_t{runs} * length;
+  const auto put = [&out](SymbolMode mode, std::string_view bytes) {
+    out.Write<uint8_t>(static_cast<uint8_t>(mode));
+    out.WriteBytes(bytes);
+  };
+  if (n == 0) return put(SymbolMode::kRaw, "");
+  const uint32_t alphabet = 1u << bits;
+  const Clusterer clusterer(runs, length, alphabet, symbols);
+  if (clusterer.constant()) {
+    const char symbol = static_cast<char>(symbols[0]);
+    return put(SymbolMode::kConstant, {&symbol, 1});
+  }
+  Tables best = clusterer.Cluster(1);
+  for (uint32_t tables = 4; tables <= std::min(runs, kMaxRansTables); tables *= 4) {
+    Tables next = clusterer.Cluster(tables);
+    if (next.cost >= best.cost) break;
+    best = std::move(next);
+  }
+  const uint64_t raw_bytes = (n * bits + 7) / 8;
+  const uint64_t limit = raw_bytes - raw_bytes / 32;
+  if (best.cost / (8 * 256) + 5 + 4 * RansLanes(length) < limit) {
+    const std::string coded = PackRans(best, runs, length, alphabet, symbols);
+    if (coded.size() < limit) return put(SymbolMode::kRans, coded);
+  }
+  put(SymbolMode::kRaw, PackRaw(n, bits, symbols));
+}
+
+}  // namespace sparkv
