@@ -1,5 +1,6 @@
 #include "common/gguf/gguf_reader.h"
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -85,6 +86,19 @@ absl::StatusOr<GgufValue> ReadValue(ByteReader* reader) {
   return GgufValue(static_cast<GgufType>(type), raw);
 }
 
+// What a person calls a tensor type that the ggml library defines and this build doesn't read.
+std::string TensorTypeName(uint32_t type) {
+  constexpr std::pair<uint32_t, const char*> kOthers[] = {
+      {9, "Q8_1"},     {15, "Q8_K"},   {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"},
+      {20, "IQ4_NL"},  {21, "IQ3_S"},  {22, "IQ2_S"},   {23, "IQ4_XS"}, {24, "I8"},      {25, "I16"},
+      {26, "I32"},     {27, "I64"},    {28, "F64"},     {29, "IQ1_M"},  {34, "TQ1_0"},   {35, "TQ2_0"},
+      {39, "MXFP4"}};
+  for (const auto& [id, name] : kOthers) {
+    if (id == type) return absl::StrCat(name, " (", type, ")");
+  }
+  return absl::StrCat(type);
+}
+
 // Reads one tensor info; the offset is still relative to the data section.
 absl::StatusOr<GgufTensor> ReadTensorInfo(ByteReader* reader, std::string_view name, uint64_t* bytes) {
   GgufTensor tensor;
@@ -107,7 +121,7 @@ absl::StatusOr<GgufTensor> ReadTensorInfo(ByteReader* reader, std::string_view n
   const kernels::GgmlTypeInfo* info = kernels::FindGgmlType(type);
   if (info == nullptr) {
     return absl::UnimplementedError(absl::StrCat(
-        "tensor type ", type,
+        "tensor type ", TensorTypeName(type),
         " is not supported; supported: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K"));
   }
   if (tensor.dims[0] % info->block_values != 0) {
@@ -164,13 +178,19 @@ absl::Status GgufReader::ParseAll() {
     return absl::DataLossError(absl::StrCat("tensor count ", n_tensors, ", but ", reader.remaining(),
                                             " bytes are left in the file"));
   }
+  if (n_keys > kMaxGgufKeys) {
+    return absl::InvalidArgumentError(absl::StrCat("metadata count ", n_keys, ", allowed: ", kMaxGgufKeys));
+  }
+  if (n_tensors > kMaxGgufTensors) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor count ", n_tensors, ", allowed: ", kMaxGgufTensors));
+  }
   for (uint64_t i = 0; i < n_keys; ++i) {
     const absl::StatusOr<std::string_view> key = ReadString(&reader, "key", kMaxKeyBytes);
     if (!key.ok()) return Prefixed(key.status(), absl::StrCat("metadata ", i));
     if (key->empty()) return absl::InvalidArgumentError(absl::StrCat("metadata ", i, ": the key is empty"));
     const absl::StatusOr<GgufValue> value = ReadValue(&reader);
     if (!value.ok()) return Prefixed(value.status(), absl::StrCat("key ", Shown(*key)));
-    if (!key_index_.emplace(std::string(*key), metadata_.size()).second) {
+    if (!key_index_.emplace(*key, metadata_.size()).second) {
       return absl::InvalidArgumentError(absl::StrCat("key ", Shown(*key), " occurs twice"));
     }
     metadata_.emplace_back(*key, *value);
@@ -193,10 +213,11 @@ absl::Status GgufReader::ParseAll() {
   for (uint64_t i = 0; i < n_tensors; ++i) {
     const absl::StatusOr<std::string_view> name = ReadString(&reader, "name", kMaxTensorNameBytes);
     if (!name.ok()) return Prefixed(name.status(), absl::StrCat("tensor ", i));
+    if (name->empty()) return absl::InvalidArgumentError(absl::StrCat("tensor ", i, ": the name is empty"));
     uint64_t bytes = 0;
     absl::StatusOr<GgufTensor> tensor = ReadTensorInfo(&reader, *name, &bytes);
     if (!tensor.ok()) return Prefixed(tensor.status(), absl::StrCat("tensor ", Shown(*name)));
-    if (!tensor_index_.emplace(std::string(*name), tensors_.size()).second) {
+    if (!tensor_index_.emplace(*name, tensors_.size()).second) {
       return absl::InvalidArgumentError(absl::StrCat("tensor ", Shown(*name), " occurs twice"));
     }
     tensors_.push_back(*tensor);
@@ -224,12 +245,12 @@ absl::Status GgufReader::ParseAll() {
 }
 
 const GgufValue* GgufReader::Find(std::string_view key) const {
-  const auto it = key_index_.find(std::string(key));
+  const auto it = key_index_.find(key);
   return it == key_index_.end() ? nullptr : &metadata_[it->second].second;
 }
 
 const GgufTensor* GgufReader::FindTensor(std::string_view name) const {
-  const auto it = tensor_index_.find(std::string(name));
+  const auto it = tensor_index_.find(name);
   return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
 }
 
@@ -257,6 +278,10 @@ absl::StatusOr<uint32_t> GgufReader::GetU32(std::string_view key) const {
                                                    std::numeric_limits<uint32_t>::max()));
   }
   return static_cast<uint32_t>(wide);
+}
+absl::StatusOr<uint64_t> GgufReader::GetU64(std::string_view key) const {
+  ASSIGN_OR_RETURN(const GgufValue* value, Require(key));
+  return Named(key, value->AsUint());
 }
 absl::StatusOr<double> GgufReader::GetDouble(std::string_view key) const {
   ASSIGN_OR_RETURN(const GgufValue* value, Require(key));

@@ -7,8 +7,10 @@
 //   5. tensor data; offsets count from here and are multiples of the alignment
 //
 // Nothing is trusted: every length and count is compared with the bytes left before it is used, and memory is bounded by
-// the file's size. Errors are InvalidArgument (a value out of range), DataLoss (truncated) or Unimplemented (version,
-// tensor type, big-endian), and name the key or the tensor.
+// the limits below. Errors are InvalidArgument (a value out of range), DataLoss (truncated) or Unimplemented (version,
+// tensor type, big-endian), and name the key, tensor and dimension. One tensor of an unsupported type refuses the whole
+// file: a model that lacks a tensor can't run, and the error comes before any work is done. Empty tensors (a dimension
+// of 0) and arrays of arrays are refused as well; tensors may share bytes.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +31,8 @@ namespace sparkv {
 
 inline constexpr uint64_t kMaxGgufAlignment = uint64_t{1} << 20;
 inline constexpr uint32_t kMaxGgufDims = 4;
+inline constexpr uint64_t kMaxGgufKeys = 65536;      // real files hold tens
+inline constexpr uint64_t kMaxGgufTensors = 65536;   // real files hold some thousands
 
 struct GgufTensor {
   std::string_view name;
@@ -58,6 +62,7 @@ class GgufReader {
   const GgufValue* Find(std::string_view key) const;  // null when absent
   // NotFound "key K is missing", InvalidArgument "key K is X, expected Y".
   absl::StatusOr<uint32_t> GetU32(std::string_view key) const;
+  absl::StatusOr<uint64_t> GetU64(std::string_view key) const;
   absl::StatusOr<double> GetDouble(std::string_view key) const;
   absl::StatusOr<bool> GetBool(std::string_view key) const;
   absl::StatusOr<std::string_view> GetString(std::string_view key) const;
@@ -82,8 +87,8 @@ class GgufReader {
   uint32_t version_ = 0;
   std::vector<std::pair<std::string_view, GgufValue>> metadata_;
   std::vector<GgufTensor> tensors_;
-  absl::flat_hash_map<std::string, size_t> key_index_;
-  absl::flat_hash_map<std::string, size_t> tensor_index_;
+  absl::flat_hash_map<std::string_view, size_t> key_index_;
+  absl::flat_hash_map<std::string_view, size_t> tensor_index_;
 };
 
 }  // namespace sparkv

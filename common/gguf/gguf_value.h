@@ -33,6 +33,7 @@ class GgufValue {
   GgufType type() const { return type_; }
   GgufType element_type() const { return element_; }   // of an array
   uint64_t count() const { return count_; }            // of an array
+  std::span<const uint8_t> stored_bytes() const { return bytes_; }  // as in the file, for hashing
   std::string TypeName() const;
 
   // Each is InvalidArgument "is X, expected Y" when the type does not fit; integers convert between widths and signs
