@@ -1,0 +1,386 @@
+#include "edge/load/loader.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/status.h"
+#include "edge/load/decode_worker.h"
+#include "edge/load/load_state.h"
+
+namespace sparkv {
+namespace {
+
+constexpr absl::Duration kPoll = absl::Milliseconds(20);   // cancellation and stalls are noticed within this
+
+class Load final : public ItemSink {
+ public:
+  Load(const LoadJob& job, BlockCompute* compute, const Clock& clock)
+      : job_(job),
+        compute_(compute),
+        clock_(clock),
+        begin_(clock.Now()),
+        plan_(job.policy->Plan(job.problem)),
+        state_(job.problem.columns(), job.problem.layers, plan_.depth, !job.query.empty(), plan_.pipelined_query),
+        hidden_(job.problem.columns()),
+        received_(size_t{job.problem.columns()} * job.problem.layers) {}
+
+  absl::StatusOr<LoadResult> Run();
+
+ private:
+  struct Received {
+    std::vector<std::string> planes;
+    uint32_t have = 0;
+    double first_s = 0;
+  };
+
+  double Seconds() const { return absl::ToDoubleSeconds(clock_.Now() - begin_); }
+  uint32_t context() const { return static_cast<uint32_t>(job_.context.size()); }
+  Received& At(uint32_t t, uint32_t l) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return received_[size_t{t} * job_.problem.layers + l];
+  }
+  std::vector<ItemRef> ItemsOf(const BlockRef& block) const;
+
+  void OnItem(const ItemRef& item, std::string bytes) override;
+  void OnItemFailed(const ItemRef& item, const absl::Status& status) override;
+  void OnBroken(const absl::Status& status) override;
+  void OnDecoded(const BlockRef& block, const absl::Status& status, double seconds, const uint16_t* k,
+                 const uint16_t* v);
+
+  void StartStream();
+  void GiveUpStream(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Degrade(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes blocks from the end of the stream when compute has nothing else to do; true when a depth grew.
+  bool Steal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CheckStall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Execute(const ComputeOp& op);
+  absl::Status ForSteps(uint32_t rows, const std::function<absl::Status(uint32_t, uint32_t)>& step);
+  void ReportProgress();
+
+  const LoadJob& job_;
+  BlockCompute* compute_;
+  const Clock& clock_;
+  const absl::Duration begin_;
+  const LoadPlan plan_;
+
+  absl::Mutex mutex_;
+  LoadState state_ ABSL_GUARDED_BY(mutex_);
+  bool streaming_ ABSL_GUARDED_BY(mutex_) = false;       // items may still come
+  uint64_t events_ ABSL_GUARDED_BY(mutex_) = 0;          // grows with each event of the stream
+  std::vector<std::vector<float>> hidden_;               // [columns] of [tokens][d_model], made when first needed
+  std::vector<float> query_hidden_;                      // [query][d_model]
+  std::vector<Received> received_ ABSL_GUARDED_BY(mutex_);
+  uint64_t order_bytes_left_ ABSL_GUARDED_BY(mutex_) = 0;
+  double first_order_s_ = 0;
+  double last_item_s_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t seen_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  double seen_bytes_s_ ABSL_GUARDED_BY(mutex_) = 0;
+  LoadResult result_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<DecodeWorker> worker_;
+};
+
+std::vector<ItemRef> Load::ItemsOf(const BlockRef& block) const {
+  std::vector<ItemRef> items;
+  for (uint32_t p = 0; p < job_.planes; ++p) items.push_back({block.column, block.layer, p});
+  return items;
+}
+
+void Load::Degrade(const std::string& reason) {
+  constexpr size_t kMaxReasons = 16;  // a stream full of errors needs no list of them all
+  if (result_.degraded.size() < kMaxReasons) result_.degraded.push_back(reason);
+}
+
+void Load::GiveUpStream(const std::string& reason) {
+  if (!streaming_) return;
+  streaming_ = false;
+  if (state_.blocks_done() < state_.blocks_total()) Degrade(reason);
+  state_.ComputeAll();
+}
+
+void Load::OnItem(const ItemRef& item, std::string bytes) {
+  std::optional<ReceivedBlock> complete;
+  {
+    absl::MutexLock lock(&mutex_);
+    ++events_;
+    last_item_s_ = Seconds();
+    order_bytes_left_ -= std::min<uint64_t>(order_bytes_left_, bytes.size());
+    if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers || item.plane >= job_.planes) return;
+    if (state_.block(item.column, item.layer) != BlockState::kMissing) return;  // compute came first
+    Received& received = At(item.column, item.layer);
+    if (received.planes.empty()) {
+      received.planes.resize(job_.planes);
+      received.first_s = Seconds();
+    }
+    if (!received.planes[item.plane].empty()) return;
+    received.planes[item.plane] = std::move(bytes);
+    if (++received.have == job_.planes && state_.ClaimForDecode(item.column, item.layer)) {
+      complete = ReceivedBlock{{item.column, item.layer}, std::move(received.planes)};
+    }
+  }
+  if (complete.has_value()) worker_->Post(*std::move(complete));
+}
+
+void Load::OnItemFailed(const ItemRef& item, const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  ++events_;
+  if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers) return;
+  if (state_.block(item.column, item.layer) != BlockState::kMissing) return;
+  Degrade(absl::StrCat("column ", item.column, " layer ", item.layer, " was computed here: ", status.ToString()));
+  state_.MustCompute(item.column, item.layer);
+}
+
+void Load::OnBroken(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  ++events_;
+  GiveUpStream(absl::StrCat("the stream ended early, the rest was computed here: ", status.ToString()));
+}
+
+void Load::OnDecoded(const BlockRef& block, const absl::Status& status, double seconds, const uint16_t* k,
+                     const uint16_t* v) {
+  const double begin = Seconds();
+  if (status.ok()) {
+    job_.cache->ImportBlock(block.layer, job_.problem.begin(block.column), job_.problem.column_tokens[block.column], k, v);
+  }
+  absl::MutexLock lock(&mutex_);
+  ++events_;
+  state_.FinishDecode(block.column, block.layer, status.ok());
+  if (!status.ok()) {
+    Degrade(absl::StrCat("column ", block.column, " layer ", block.layer, " was computed here: ", status.ToString()));
+    return;
+  }
+  const double end = Seconds();
+  result_.decode_s += seconds + (end - begin);
+  ++result_.blocks_streamed;
+  result_.timeline.push_back({LoadEvent::Kind::kStreamed, block.column, block.layer, At(block.column, block.layer).first_s, end});
+}
+
+void Load::StartStream() {
+  if (job_.stream == nullptr || plan_.order.empty()) {
+    absl::MutexLock lock(&mutex_);
+    // What the plan wanted to stream cannot come.
+    if (job_.stream == nullptr) state_.ComputeAll();
+    return;
+  }
+  const KvGeometry& g = job_.cache->geometry();
+  worker_ = std::make_unique<DecodeWorker>(
+      job_.decoder,
+      [this, g](const BlockRef& block) {
+        return BlockShape{g.kv_heads, job_.problem.column_tokens[block.column], g.head_dim};
+      },
+      [this](const BlockRef& block, const absl::Status& status, double seconds, const uint16_t* k, const uint16_t* v) {
+        OnDecoded(block, status, seconds, k, v);
+      });
+  std::vector<ItemRef> items;
+  {
+    absl::MutexLock lock(&mutex_);
+    streaming_ = true;
+    for (const BlockRef& block : plan_.order) {
+      order_bytes_left_ += job_.problem.bytes(block.column, block.layer);
+      for (const ItemRef& item : ItemsOf(block)) items.push_back(item);
+    }
+    first_order_s_ = Seconds();
+    seen_bytes_s_ = first_order_s_;
+  }
+  job_.stream->Start(this);
+  job_.stream->Order(std::move(items), /*replace=*/false);
+}
+
+bool Load::Steal() {
+  if (!plan_.work_conserving || !streaming_) return false;
+  // When each missing block will come, at the rate seen so far (or the problem's, at first).
+  const double now = Seconds();
+  const double elapsed = now - first_order_s_;
+  const uint64_t bytes = job_.stream->bytes_received();
+  double rate = job_.problem.link_bytes_per_s;
+  if (elapsed > 0.3) rate = static_cast<double>(bytes) / elapsed;
+  double ahead = 0;
+  double best_gain = 0;
+  std::optional<BlockRef> best;
+  for (const BlockRef& block : plan_.order) {
+    if (state_.block(block.column, block.layer) != BlockState::kMissing) continue;
+    ahead += static_cast<double>(job_.problem.bytes(block.column, block.layer));
+    const std::optional<uint32_t> gap = state_.Gap(block.column, job_.problem.layers);
+    if (gap != block.layer) continue;  // one below it comes first
+    const double wait = rate > 0 ? ahead / rate : 1e9;
+    const uint32_t rows = job_.problem.column_tokens[block.column];
+    const double cost =
+        job_.problem.compute.Project(rows) +
+        (block.layer - state_.hidden_depth(block.column)) * job_.problem.compute.Attend(job_.problem.begin(block.column), rows);
+    bool ready = true;  // the ATTN below it must not wait for the stream either
+    for (uint32_t l = state_.hidden_depth(block.column); ready && l < block.layer; ++l) {
+      for (uint32_t t = 0; ready && t <= block.column; ++t) ready = state_.present(t, l);
+    }
+    // Saving its bytes is worth the seconds that the link would take, if compute gets there well before it.
+    const double gain = wait - 1.5 * cost;
+    if (ready && gain > best_gain) {
+      best_gain = gain;
+      best = block;
+    }
+  }
+  if (!best.has_value()) return false;
+  state_.MustCompute(best->column, best->layer);
+  return true;
+}
+
+void Load::CheckStall() {
+  if (!streaming_) return;
+  const uint64_t bytes = job_.stream->bytes_received();
+  const double now = Seconds();
+  if (bytes != seen_bytes_) {
+    seen_bytes_ = bytes;
+    seen_bytes_s_ = now;
+  } else if (now - seen_bytes_s_ > absl::ToDoubleSeconds(job_.stall_limit)) {
+    GiveUpStream(absl::StrCat("no byte came for ", absl::FormatDuration(job_.stall_limit),
+                              ", the rest was computed here"));
+  }
+}
+
+absl::Status Load::ForSteps(uint32_t rows, const std::function<absl::Status(uint32_t, uint32_t)>& step) {
+  for (uint32_t done = 0; done < rows; done += job_.step_rows) {
+    RETURN_IF_ERROR(job_.cancel.Check());
+    RETURN_IF_ERROR(step(done, std::min(job_.step_rows, rows - done)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Load::Execute(const ComputeOp& op) {
+  const size_t width = compute_->d_model();
+  if (op.kind == ComputeOp::Kind::kQuery) {
+    const auto rows = static_cast<uint32_t>(job_.query.size());
+    if (query_hidden_.empty()) {
+      query_hidden_.resize(rows * width);
+      RETURN_IF_ERROR(compute_->Embed(job_.query, query_hidden_.data()));
+    }
+    RETURN_IF_ERROR(ForSteps(rows, [&](uint32_t row, uint32_t n) {
+      return compute_->Project(op.layer, query_hidden_.data() + row * width, context() + row, n, job_.cache);
+    }));
+    const bool last = op.layer + 1 == job_.problem.layers;
+    return ForSteps(rows, [&](uint32_t row, uint32_t n) -> absl::Status {
+      if (last && row + n < rows) return absl::OkStatus();  // only the last row makes the first token
+      return compute_->Attend(op.layer, query_hidden_.data() + row * width, context() + row, n, *job_.cache,
+                              last ? n - 1 : 0);
+    });
+  }
+  const uint32_t begin = job_.problem.begin(op.column);
+  const uint32_t rows = job_.problem.column_tokens[op.column];
+  std::vector<float>& hidden = hidden_[op.column];
+  if (hidden.empty()) {
+    hidden.resize(size_t{rows} * width);
+    RETURN_IF_ERROR(compute_->Embed(job_.context.subspan(begin, rows), hidden.data()));
+  }
+  if (op.kind == ComputeOp::Kind::kProject) {
+    return ForSteps(rows, [&](uint32_t row, uint32_t n) {
+      return compute_->Project(op.layer, hidden.data() + row * width, begin + row, n, job_.cache);
+    });
+  }
+  return ForSteps(rows, [&](uint32_t row, uint32_t n) {
+    return compute_->Attend(op.layer, hidden.data() + row * width, begin + row, n, *job_.cache, 0);
+  });
+}
+
+void Load::ReportProgress() {
+  if (!job_.progress) return;
+  LoadProgress progress;
+  {
+    absl::MutexLock lock(&mutex_);
+    progress.blocks_done = state_.blocks_done();
+    progress.blocks_total = state_.blocks_total();
+  }
+  if (job_.stream != nullptr) progress.bytes_done = job_.stream->bytes_received();
+  for (const BlockRef& block : plan_.order) progress.bytes_total += job_.problem.bytes(block.column, block.layer);
+  job_.progress(progress);
+}
+
+absl::StatusOr<LoadResult> Load::Run() {
+  RETURN_IF_ERROR(job_.cache->Extend(context() + static_cast<uint32_t>(job_.query.size())));
+  StartStream();
+  absl::Status status;
+  double last_report = -1;
+  while (status.ok()) {
+    status = job_.cancel.Check();
+    if (!status.ok()) break;
+    if (Seconds() - last_report > 0.1) {
+      last_report = Seconds();
+      ReportProgress();
+    }
+    std::optional<ComputeOp> op;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (state_.done()) break;
+      CheckStall();
+      op = state_.NextOp();
+      if (!op.has_value() && Steal()) op = state_.NextOp();
+      if (!op.has_value()) {
+        const double begin = Seconds();
+        const uint64_t seen = events_;
+        const auto changed = [this, seen]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return events_ != seen; };
+        mutex_.AwaitWithTimeout(absl::Condition(&changed), kPoll);
+        result_.stall_s += Seconds() - begin;
+        continue;
+      }
+    }
+    if (op->kind == ComputeOp::Kind::kProject && job_.stream != nullptr) {
+      job_.stream->Cancel(ItemsOf({op->column, op->layer}));
+    }
+    const double begin = Seconds();
+    status = Execute(*op);
+    if (!status.ok()) break;
+    const double end = Seconds();
+    absl::MutexLock lock(&mutex_);
+    state_.Finish(*op);
+    if (op->kind == ComputeOp::Kind::kQuery) {
+      result_.query_s += end - begin;
+      result_.timeline.push_back({LoadEvent::Kind::kQuery, 0, op->layer, begin, end});
+      continue;
+    }
+    result_.compute_s += end - begin;
+    if (op->kind == ComputeOp::Kind::kProject) {
+      ++result_.blocks_computed;
+      result_.timeline.push_back({LoadEvent::Kind::kComputed, op->column, op->layer, begin, end});
+    } else {  // ATTN belongs to the layer whose block it completes
+      for (auto event = result_.timeline.rbegin(); event != result_.timeline.rend(); ++event) {
+        if (event->kind == LoadEvent::Kind::kComputed && event->column == op->column && event->layer == op->layer) {
+          event->end_s = end;
+          break;
+        }
+      }
+    }
+  }
+  if (job_.stream != nullptr) job_.stream->Stop();
+  worker_.reset();
+  RETURN_IF_ERROR(status);
+  ReportProgress();
+  absl::MutexLock lock(&mutex_);
+  result_.plan = plan_;
+  result_.total_s = Seconds();
+  if (job_.stream != nullptr) {
+    result_.bytes_fetched = job_.stream->bytes_received();
+    if (last_item_s_ > 0) result_.stream_s = last_item_s_ - first_order_s_;
+  }
+  if (!job_.query.empty()) {
+    const size_t width = compute_->d_model();
+    result_.last_hidden.assign(query_hidden_.end() - static_cast<ptrdiff_t>(width), query_hidden_.end());
+  }
+  std::stable_sort(result_.timeline.begin(), result_.timeline.end(),
+                   [](const LoadEvent& a, const LoadEvent& b) { return a.end_s < b.end_s; });
+  return std::move(result_);
+}
+
+}  // namespace
+
+absl::StatusOr<LoadResult> RunLoad(const LoadJob& job, BlockCompute* compute, const Clock& clock) {
+  if (job.context.empty()) return absl::InvalidArgumentError("a context of 0 tokens, allowed: 1 or more");
+  if (job.problem.tokens() != job.context.size() ||
+      job.problem.block_bytes.size() != size_t{job.problem.columns()} * job.problem.layers) {
+    return absl::InternalError("the load's problem does not fit its context");
+  }
+  if (job.stream != nullptr && (job.decoder == nullptr || job.planes == 0)) {
+    return absl::InternalError("a load with a stream needs a decoder and planes");
+  }
+  return Load(job, compute, clock).Run();
+}
+
+}  // namespace sparkv

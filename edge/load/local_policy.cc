@@ -1,0 +1,27 @@
+// Everything is computed here; the link is not used.
+#include "edge/load/policy.h"
+
+namespace sparkv {
+namespace {
+
+class LocalPolicy final : public LoadPolicy {
+ public:
+  const char* name() const override { return "local"; }
+  LoadPlan Plan(const LoadProblem& problem) const override {
+    LoadPlan plan;
+    plan.policy = name();
+    plan.depth.assign(problem.columns(), problem.layers);
+    for (uint32_t t = 0; t < problem.columns(); ++t) plan.predicted_s += PrefixSeconds(problem, t, problem.layers);
+    if (problem.query_tokens > 0) {
+      plan.predicted_s += problem.layers * problem.compute.Query(problem.tokens(), problem.query_tokens);
+    }
+    plan.lower_bound_s = plan.predicted_s;
+    return plan;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<LoadPolicy> MakeLocalPolicy() { return std::make_unique<LocalPolicy>(); }
+
+}  // namespace sparkv

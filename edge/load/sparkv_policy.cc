@@ -1,0 +1,125 @@
+// The D-profile plan: computed layers form a prefix of depth D_t in each column, the rest is streamed.
+//
+// Each further layer of a column takes dK seconds of compute and saves dB bytes of stream. The first one costs PROJ alone, any other
+// also the ATTN below it, so a column's curve (K, B) is concave but for its cheap first step, and sorting all steps by dB/dK gives one
+// chain that holds the best set for every ratio of link to device. The walk along it balances both sides:
+//   v = max( rtt + R/r + one item's decode + the last QUERY,  K + QUERY of all layers + decode of R )
+// with R the bytes still streamed and r the link's rate.
+#include <algorithm>
+#include <limits>
+
+#include "edge/load/policy.h"
+
+namespace sparkv {
+namespace {
+
+struct Step {
+  uint32_t column;
+  uint32_t layer;       // this step makes the depth layer + 1
+  double seconds;       // dK
+  double bytes;         // dB
+  double worth() const { return seconds > 0 ? bytes / seconds : std::numeric_limits<double>::infinity(); }
+};
+
+class SparkvPolicy final : public LoadPolicy {
+ public:
+  const char* name() const override { return "sparkv"; }
+  LoadPlan Plan(const LoadProblem& problem) const override;
+};
+
+// The steps of a column in ascending layers, merged where a later one is worth more than an earlier one (a layer can't be taken
+// before those below it): the upper concave hull. `merged` counts the layers of each.
+void AppendHull(const LoadProblem& problem, uint32_t t, std::vector<Step>* out) {
+  std::vector<Step> hull;
+  double before = 0;
+  for (uint32_t l = 0; l < problem.layers; ++l) {
+    const double prefix = PrefixSeconds(problem, t, l + 1);
+    Step step{t, l, prefix - before, static_cast<double>(problem.bytes(t, l))};
+    before = prefix;
+    while (!hull.empty() && hull.back().worth() < step.worth()) {
+      step.seconds += hull.back().seconds;
+      step.bytes += hull.back().bytes;
+      hull.pop_back();
+    }
+    hull.push_back(step);
+  }
+  out->insert(out->end(), hull.begin(), hull.end());
+}
+
+LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
+  LoadPlan plan;
+  plan.policy = name();
+  plan.work_conserving = true;
+  plan.depth.assign(problem.columns(), 0);
+  std::vector<Step> steps;
+  double bytes = 0;
+  double largest_item = 0;
+  for (uint32_t t = 0; t < problem.columns(); ++t) {
+    AppendHull(problem, t, &steps);
+    for (uint32_t l = 0; l < problem.layers; ++l) {
+      bytes += static_cast<double>(problem.bytes(t, l));
+      largest_item = std::max(largest_item, static_cast<double>(problem.bytes(t, l)));
+    }
+  }
+  // Steps are in column order, so a stable sort keeps early columns first among equals.
+  std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.worth() > b.worth(); });
+
+  const double query_layer =
+      problem.query_tokens > 0 ? problem.compute.Query(problem.tokens(), problem.query_tokens) : 0;
+  const double query = query_layer * problem.layers;
+  const bool linked = problem.link_bytes_per_s > 0;
+  const auto seconds = [&](double computed, double left) {
+    double link = 0;
+    if (left > 0) {
+      if (!linked) return std::numeric_limits<double>::infinity();
+      link = problem.rtt_s + left / problem.link_bytes_per_s + problem.decode_s_per_byte * largest_item + query_layer;
+    }
+    return std::max(link, computed + query + problem.decode_s_per_byte * left);
+  };
+
+  double computed = 0;
+  double left = bytes;
+  double best = seconds(computed, left);
+  double bound = best;
+  size_t taken = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    // Between two steps both sides are linear: the crossing may lie inside (the bound's fractional depth).
+    const double before_link = left > 0 && linked ? problem.rtt_s + left / problem.link_bytes_per_s : 0;
+    const double before_compute = computed + query + problem.decode_s_per_byte * left;
+    computed += steps[i].seconds;
+    left = std::max(0.0, left - steps[i].bytes);
+    const double after_link = linked ? problem.rtt_s + left / problem.link_bytes_per_s : 0;
+    const double after_compute = computed + query + problem.decode_s_per_byte * left;
+    if (linked && before_link > before_compute && after_link <= after_compute) {
+      const double gap = before_link - before_compute;
+      const double closing = gap + (after_compute - after_link);
+      const double share = closing > 0 ? gap / closing : 0;
+      bound = std::min(bound, before_compute + share * (after_compute - before_compute));
+    }
+    const double v = seconds(computed, left);
+    bound = std::min(bound, v);
+    if (v < best) {
+      best = v;
+      taken = i + 1;
+    }
+  }
+  for (size_t i = 0; i < taken; ++i) {
+    plan.depth[steps[i].column] = std::max(plan.depth[steps[i].column], steps[i].layer + 1);
+  }
+  // Without a stream everything is computed whatever it costs.
+  if (!linked) plan.depth.assign(problem.columns(), problem.layers);
+  // D_t >= 1: the first layer needs no history.
+  for (uint32_t& depth : plan.depth) depth = std::max(depth, 1u);
+  // A deeper column behind a shallower one would wait for its K, V; levelling them costs little and computes never wait.
+  for (uint32_t t = 1; t < problem.columns(); ++t) plan.depth[t] = std::min(plan.depth[t], plan.depth[t - 1]);
+  plan.order = LayerMajorOrder(problem, plan.depth);
+  plan.predicted_s = best;
+  plan.lower_bound_s = bound;
+  return plan;
+}
+
+}  // namespace
+
+std::unique_ptr<LoadPolicy> MakeSparkvPolicy() { return std::make_unique<SparkvPolicy>(); }
+
+}  // namespace sparkv

@@ -1,0 +1,23 @@
+// Everything comes over the link, layer by layer, so that the query can follow one layer behind.
+#include "edge/load/policy.h"
+
+namespace sparkv {
+namespace {
+
+class StreamPolicy final : public LoadPolicy {
+ public:
+  const char* name() const override { return "stream"; }
+  LoadPlan Plan(const LoadProblem& problem) const override {
+    LoadPlan plan;
+    plan.policy = name();
+    plan.depth.assign(problem.columns(), 0);
+    plan.order = LayerMajorOrder(problem, plan.depth);
+    return plan;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<LoadPolicy> MakeStreamPolicy() { return std::make_unique<StreamPolicy>(); }
+
+}  // namespace sparkv

@@ -1,0 +1,145 @@
+#include "edge/net/server_client.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/bytes.h"
+#include "common/base/status.h"
+#include "common/rpc/status_conv.h"
+#include "common/rpc/wire.h"
+#include "edge/net/receiver.h"
+
+namespace sparkv {
+namespace {
+
+void SetDeadline(grpc::ClientContext* context, absl::Duration deadline) {
+  context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(deadline));
+}
+
+std::string Bytes(const Digest& digest) { return std::string(AsStringView(digest)); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServerClient>> ServerClient::Create(const std::string& target, const ClientTls& tls,
+                                                                   const std::string& shown) {
+  ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, MakeChannel(target, tls));
+  return std::unique_ptr<ServerClient>(new ServerClient(std::move(channel), shown.empty() ? target : shown));
+}
+
+ServerClient::ServerClient(std::shared_ptr<grpc::Channel> channel, std::string shown)
+    : stub_(v1::KvCache::NewStub(std::move(channel))), shown_(std::move(shown)) {}
+
+absl::Status ServerClient::Named(const grpc::Status& status) const {
+  const absl::Status plain = FromGrpc(status);
+  if (plain.ok()) return plain;
+  // A deadline means that the server cannot be reached now, as far as the caller is concerned.
+  const absl::StatusCode code =
+      plain.code() == absl::StatusCode::kDeadlineExceeded ? absl::StatusCode::kUnavailable : plain.code();
+  return absl::Status(code, absl::StrCat("server ", shown_, ": ", plain.message()));
+}
+
+absl::StatusOr<v1::ServerInfo> ServerClient::Info(absl::Duration deadline) {
+  grpc::ClientContext context;
+  SetDeadline(&context, deadline);
+  v1::ServerInfo info;
+  RETURN_IF_ERROR(Named(stub_->GetServerInfo(&context, {}, &info)));
+  return info;
+}
+
+absl::StatusOr<Manifest> ServerClient::Lookup(const Digest& context_id, absl::Duration deadline, std::string* name) {
+  grpc::ClientContext context;
+  SetDeadline(&context, deadline);
+  v1::LookupRequest request;
+  request.set_context_id(Bytes(context_id));
+  v1::Manifest manifest;
+  RETURN_IF_ERROR(Named(stub_->Lookup(&context, request, &manifest)));
+  absl::StatusOr<Manifest> checked = FromProto(manifest);
+  if (!checked.ok()) {
+    return absl::DataLossError(absl::StrCat("server ", shown_, " sent a bad manifest: ", checked.status().message()));
+  }
+  if (checked->context_id != context_id) {
+    return absl::DataLossError(absl::StrCat("server ", shown_, " sent the manifest of another context"));
+  }
+  if (name != nullptr) *name = manifest.name();
+  return checked;
+}
+
+absl::StatusOr<v1::ContextInfo> ServerClient::Show(const Digest& context_id, absl::Duration deadline) {
+  grpc::ClientContext context;
+  SetDeadline(&context, deadline);
+  v1::ShowRequest request;
+  request.set_context_id(Bytes(context_id));
+  v1::ContextInfo info;
+  RETURN_IF_ERROR(Named(stub_->Show(&context, request, &info)));
+  return info;
+}
+
+absl::StatusOr<std::vector<v1::ContextInfo>> ServerClient::List(absl::Duration deadline) {
+  constexpr size_t kMaxContexts = 1000000;
+  std::vector<v1::ContextInfo> all;
+  std::string page;
+  do {
+    grpc::ClientContext context;
+    SetDeadline(&context, deadline);
+    v1::ListRequest request;
+    request.set_page_token(page);
+    v1::ListResponse response;
+    RETURN_IF_ERROR(Named(stub_->List(&context, request, &response)));
+    all.insert(all.end(), response.contexts().begin(), response.contexts().end());
+    if (response.contexts().empty()) break;
+    page = response.next_page_token();
+  } while (!page.empty() && all.size() < kMaxContexts);
+  return all;
+}
+
+absl::StatusOr<uint64_t> ServerClient::Delete(const Digest& context_id, absl::Duration deadline) {
+  grpc::ClientContext context;
+  SetDeadline(&context, deadline);
+  v1::DeleteRequest request;
+  request.set_context_id(Bytes(context_id));
+  v1::DeleteResponse response;
+  RETURN_IF_ERROR(Named(stub_->Delete(&context, request, &response)));
+  return response.freed_bytes();
+}
+
+absl::StatusOr<v1::ContextInfo> ServerClient::Precompute(
+    const v1::PrecomputeRequest& request, const std::function<void(const v1::PrecomputeProgress&)>& progress,
+    const CancelToken& cancel) {
+  grpc::ClientContext context;
+  // Read blocks; a watcher turns the token into a cancelled call.
+  std::atomic<bool> ended{false};
+  std::thread watcher([&] {
+    while (!ended.load()) {
+      if (cancel.cancelled()) {
+        context.TryCancel();
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  auto reader = stub_->Precompute(&context, request);
+  v1::PrecomputeProgress message;
+  v1::ContextInfo done;
+  bool have = false;
+  while (reader->Read(&message)) {
+    if (progress) progress(message);
+    if (message.has_done()) {
+      done = message.done();
+      have = true;
+    }
+  }
+  const grpc::Status status = reader->Finish();
+  ended.store(true);
+  watcher.join();
+  RETURN_IF_ERROR(Named(status));
+  if (!have) return absl::UnavailableError(absl::StrCat("server ", shown_, " ended the precompute without a result"));
+  return done;
+}
+
+std::unique_ptr<ItemStream> ServerClient::Fetch(const FetchOptions& options, const Manifest& manifest) {
+  return std::make_unique<Receiver>(stub_, options, manifest, shown_);
+}
+
+}  // namespace sparkv
