@@ -33,14 +33,15 @@ bool AtEnd(const Lanes& lanes, const uint8_t* next, const uint8_t* end) {
   return next == end;
 }
 
-// The next n <= 32 symbols, one for each lane from lane 0. Null when the words run out.
-inline const uint8_t* DecodeGroup(const uint32_t* entries, uint32_t n, int shift, uint32_t* x,
-                                  const uint8_t* next, const uint8_t* end, uint8_t* out) {
+// The next n <= 32 symbols, one for each lane from lane 0. False when the words run out.
+inline bool DecodeGroup(const uint32_t* entries, uint32_t n, int shift, uint32_t* x,
+                        const uint8_t** words, const uint8_t* end, uint8_t* out) {
+  const uint8_t* next = *words;
   for (uint32_t i = 0; i < n; ++i) {
     const uint32_t e = entries[x[i] & (kRansFrequencySum - 1)];
     uint32_t s = (((e >> 8) & 0xFFF) + 1) * (x[i] >> kRansFrequencyBits) + (e >> 20);
     if (s < kRansLowerBound) {
-      if (end - next < 2) return nullptr;
+      if (end - next < 2) return false;
       uint16_t word;
       std::memcpy(&word, next, 2);
       next += 2;
@@ -49,7 +50,8 @@ inline const uint8_t* DecodeGroup(const uint32_t* entries, uint32_t n, int shift
     x[i] = s;
     out[i] = static_cast<uint8_t>((uint32_t{out[i]} << shift) | (e & 0xFF));
   }
-  return next;
+  *words = next;
+  return true;
 }
 
 #if defined(__x86_64__)
@@ -129,8 +131,7 @@ SPARKV_AVX2 bool RansDecodeAvx2(const RansInput& in, uint8_t* out) {
     const int scalar_shift = in.shift == 0 ? 8 : in.shift;
     while (done < in.length) {
       const uint32_t n = std::min(kRansLanes, in.length - done);
-      next = DecodeGroup(entries, n, scalar_shift, lanes.x, next, end, out + done);
-      if (next == nullptr) return false;
+      if (!DecodeGroup(entries, n, scalar_shift, lanes.x, &next, end, out + done)) return false;
       done += n;
     }
     out += in.length;
@@ -160,8 +161,9 @@ bool RansDecodeScalar(const RansInput& in, uint8_t* out) {
   for (const uint8_t table : in.table_of_run) {
     for (uint32_t done = 0; done < in.length; done += kRansLanes) {
       const uint32_t n = std::min(kRansLanes, in.length - done);
-      next = DecodeGroup(in.tables[table].entry, n, shift, lanes.x, next, end, out + done);
-      if (next == nullptr) return false;
+      if (!DecodeGroup(in.tables[table].entry, n, shift, lanes.x, &next, end, out + done)) {
+        return false;
+      }
     }
     out += in.length;
   }

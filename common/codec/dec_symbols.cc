@@ -77,13 +77,21 @@ bool UnpackRaw(int bits, const uint8_t* in, uint64_t n, uint8_t* out) {
 // Frequencies of one table; false unless they sum to kRansFrequencySum.
 bool ReadTable(BitReader& bits, uint32_t alphabet, uint32_t* frequencies) {
   uint32_t sum = 0;
-  for (uint32_t s = 0; s < alphabet; ++s) {
+  for (uint32_t s = 0; s < alphabet;) {
     uint32_t width = 0;
-    if (!bits.Read(4, &width) || width > kRansFrequencyBits + 1) return false;
+    if (!bits.Read(4, &width)) return false;
+    if (width == kRansZeroRun) {
+      uint32_t more = 0;
+      if (!bits.Read(kRansZeroRunBits, &more) || more >= alphabet - s) return false;
+      std::fill_n(frequencies + s, more + 1, 0u);
+      s += more + 1;
+      continue;
+    }
     uint32_t low = 0;
+    if (width > kRansFrequencyBits + 1) return false;
     if (width > 1 && !bits.Read(static_cast<int>(width) - 1, &low)) return false;
     frequencies[s] = width == 0 ? 0 : (1u << (width - 1)) | low;
-    sum += frequencies[s];  // at most 256 * 8191
+    sum += frequencies[s++];  // at most 256 * 8191
   }
   return sum == kRansFrequencySum;
 }

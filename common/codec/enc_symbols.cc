@@ -53,8 +53,22 @@ const std::array<uint32_t, kRansFrequencySum + 1>& CostOfFrequency() {
   return *table;
 }
 
-// Bits of f; std::bit_width's type differs between library versions.
-uint32_t Width(uint32_t f) { return static_cast<uint32_t>(std::bit_width(f)); }
+void WriteTable(std::span<const uint32_t> frequencies, BitWriter& bits) {
+  for (size_t s = 0; s < frequencies.size();) {
+    size_t end = s;
+    while (end < frequencies.size() && frequencies[end] == 0) ++end;
+    if (end - s > 2) {  // 12 bits instead of 4 for each
+      bits.Write(kRansZeroRun, 4);
+      bits.Write(static_cast<uint32_t>(end - s - 1), kRansZeroRunBits);
+      s = end;
+      continue;
+    }
+    const uint32_t f = frequencies[s++];
+    const int width = static_cast<int>(std::bit_width(f));
+    bits.Write(static_cast<uint32_t>(width), 4);
+    if (width > 1) bits.Write(f & ((1u << (width - 1)) - 1), width - 1);
+  }
+}
 
 struct Tables {
   std::vector<uint8_t> table_of_run;
@@ -126,7 +140,11 @@ class Clusterer {
     }
     const std::vector<uint64_t> costs = SymbolCosts(t);
     t.cost = 256 * runs_.size() * RansTableIdBits(t.count(alphabet_));
-    for (uint32_t f : t.frequencies) t.cost += 256 * uint64_t{4 + Width(f) - (f > 0)};
+    for (size_t base = 0; base < t.frequencies.size(); base += alphabet_) {
+      BitWriter bits;
+      WriteTable({t.frequencies.data() + base, alphabet_}, bits);
+      t.cost += 256 * 8 * bits.Take().size();
+    }
     for (size_t r = 0; r < runs_.size(); ++r) {
       t.cost += RunCost(runs_[r], costs.data() + size_t{t.table_of_run[r]} * alphabet_);
     }
@@ -188,10 +206,8 @@ std::string PackRans(const Tables& t, uint32_t runs, uint32_t length, uint32_t a
   out.Write<uint8_t>(static_cast<uint8_t>(t.count(alphabet) - 1));
   BitWriter bits;
   for (uint8_t id : t.table_of_run) bits.Write(id, RansTableIdBits(t.count(alphabet)));
-  for (uint32_t f : t.frequencies) {
-    const uint32_t width = Width(f);
-    bits.Write(width, 4);
-    if (width > 1) bits.Write(f & ((1u << (width - 1)) - 1), static_cast<int>(width) - 1);
+  for (size_t base = 0; base < t.frequencies.size(); base += alphabet) {
+    WriteTable({t.frequencies.data() + base, alphabet}, bits);
   }
   out.WriteBytes(bits.Take());
   const RansOutput coded = RansEncode({symbols, size_t{runs} * length}, length, t.table_of_run,

@@ -1,0 +1,1 @@
+sparkv_add_fuzzer(NAME chunk_decode_fuzz SOURCES chunk_decode_fuzz.cc DEPS sparkv_codec_dec CORPUS chunk_decode)

@@ -1,0 +1,2 @@
+sparkv_add_fuzzer(NAME chunk_round_trip_fuzz SOURCES chunk_round_trip_fuzz.cc DEPS sparkv_codec_enc sparkv_codec_dec
+  CORPUS chunk_round_trip)

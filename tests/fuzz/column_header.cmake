@@ -1,0 +1,1 @@
+sparkv_add_fuzzer(NAME column_header_fuzz SOURCES column_header_fuzz.cc DEPS sparkv_codec_dec CORPUS column_header)
