@@ -3,7 +3,21 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace sparkv::kernels {
+
+#if defined(__x86_64__)
+namespace {
+// By CPUID: clang 14's __builtin_cpu_supports does not know the name. Usable when AVX2 is (same registers).
+bool HasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+}  // namespace
+#endif
 
 bool HasAvx2() {
 #if defined(__x86_64__)
@@ -11,7 +25,7 @@ bool HasAvx2() {
     const char* wanted = std::getenv("SPARKV_SIMD");
     if (wanted != nullptr && std::strcmp(wanted, "scalar") == 0) return false;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+           HasF16c();
   }();
   return has;
 #else
@@ -29,7 +43,7 @@ std::string CpuFeatures() {
   };
   add(__builtin_cpu_supports("avx2"), "avx2");
   add(__builtin_cpu_supports("fma"), "fma");
-  add(__builtin_cpu_supports("f16c"), "f16c");
+  add(HasF16c(), "f16c");
   add(__builtin_cpu_supports("avx512f"), "avx512f");
   if (!HasAvx2()) out += out.empty() ? "scalar" : " (scalar twins forced)";
 #else
