@@ -2,7 +2,7 @@
 add_library(sparkv_options INTERFACE)
 target_include_directories(sparkv_options INTERFACE "${CMAKE_SOURCE_DIR}")
 target_compile_options(sparkv_options INTERFACE
-  -Wall -Wextra -Werror -Wshadow=local -Wno-missing-field-initializers)
+  -Wall -Wextra -Werror $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> -Wno-missing-field-initializers)
 if(SPARKV_SANITIZE)
   target_compile_options(sparkv_options INTERFACE
     -fsanitize=${SPARKV_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
