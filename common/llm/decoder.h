@@ -24,7 +24,7 @@ namespace sparkv {
 
 struct DecoderOptions {
   int threads = 0;          // 0: the machine's cores
-  uint32_t step_tokens = 256;  // rows between two cancellation points of Prefill, 1..kColumnTokens
+  uint32_t step_tokens = 256;  // rows of one layer between two cancellation points of Prefill, 1..kColumnTokens
 };
 
 class Decoder {
@@ -51,8 +51,9 @@ class Decoder {
   absl::Status Logits(const float* hidden, uint32_t rows, float* logits);
 
   // Runs tokens at positions [cache->tokens(), + tokens.size()) through all layers and extends the cache. logits, unless
-  // null, is [vocabulary] of the last token. progress(tokens done) is called between steps. Cancelled, and the cache then
-  // holds exactly the tokens it held before; ResourceExhausted likewise.
+  // null, is [vocabulary] of the last token. progress(tokens done) is called between steps and counts a layer's work as its
+  // share of the tokens. Cancelled, and the cache then holds exactly the tokens it held before; every other error likewise:
+  // InvalidArgument (no tokens, an id outside the vocabulary, more than the model's context), ResourceExhausted.
   absl::Status Prefill(std::span<const int32_t> tokens, KvCache* cache, float* logits,
                        const CancelToken& cancel = {},
                        const std::function<void(uint32_t)>& progress = nullptr);
@@ -61,10 +62,14 @@ class Decoder {
   absl::Status DecodeOne(int32_t token, KvCache* cache, float* logits);
 
  private:
-  struct Scratch;
+  struct Impl;
+  absl::Status Check(uint32_t layer, uint32_t begin, uint32_t n, const KvCache& cache) const;
+  absl::Status RunLayers(uint32_t begin, uint32_t n, KvCache* cache, const CancelToken& cancel,
+                         const std::function<void(uint32_t)>& layer_done);
+
   std::shared_ptr<const Model> model_;
   DecoderOptions options_;
-  std::unique_ptr<Scratch> scratch_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace sparkv

@@ -1,0 +1,179 @@
+#include "common/llm/decoder.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/llm/dense_forward.h"
+#include "common/llm/forward.h"
+#include "common/llm/small_forward.h"
+#include "common/llm/weights.h"
+
+namespace sparkv {
+namespace {
+
+int Threads(int requested) {
+  constexpr int kMaxThreads = 256;
+  if (requested > 0) return std::min(requested, kMaxThreads);
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
+}
+
+// Drops the tokens that a failed call added.
+class CacheRollback {
+ public:
+  explicit CacheRollback(KvCache* cache) : cache_(cache), tokens_(cache->tokens()) {}
+  ~CacheRollback() {
+    if (cache_ != nullptr) cache_->Truncate(tokens_);
+  }
+  void Keep() { cache_ = nullptr; }
+
+ private:
+  KvCache* cache_;
+  const uint32_t tokens_;
+};
+
+}  // namespace
+
+struct Decoder::Impl {
+  Impl(const Model& model, int threads)
+      : context(model.config(), model.weights(), threads), dense(&context), small(&context) {}
+
+  ForwardContext context;
+  DenseForward dense;
+  SmallForward small;
+  std::vector<float> hidden;
+};
+
+Decoder::Decoder(std::shared_ptr<const Model> model, const DecoderOptions& options)
+    : model_(std::move(model)),
+      options_(options),
+      impl_(std::make_unique<Impl>(*model_, Threads(options.threads))) {
+  options_.step_tokens = std::clamp(options_.step_tokens, 1u, kColumnTokens);
+}
+
+Decoder::~Decoder() = default;
+
+absl::Status Decoder::Check(uint32_t layer, uint32_t begin, uint32_t n, const KvCache& cache) const {
+  const ModelConfig& c = model_->config();
+  if (cache.geometry() != c.Geometry(cache.geometry().dtype)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the KV cache holds ", cache.geometry().ToString(), ", the model needs ",
+                     c.Geometry(cache.geometry().dtype).ToString()));
+  }
+  if (layer >= c.layers) {
+    return absl::InvalidArgumentError(absl::StrCat("layer ", layer, ", allowed: 0..", c.layers - 1));
+  }
+  if (n == 0) return absl::InvalidArgumentError("no rows, at least 1 is needed");
+  if (uint64_t{begin} + n > cache.tokens()) {
+    return absl::InvalidArgumentError(absl::StrCat("rows [", begin, ", ", uint64_t{begin} + n,
+                                                   ") of a KV cache of ", cache.tokens(), " tokens"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::Embed(std::span<const int32_t> tokens, float* hidden) {
+  const Matrix& embedding = model_->weights().embedding;
+  for (const int32_t id : tokens) {
+    if (id < 0 || static_cast<uint32_t>(id) >= embedding.rows) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("token id ", id, ", allowed: 0..", embedding.rows - 1));
+    }
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    RETURN_IF_ERROR(kernels::DequantizeRow(embedding.type,
+                                           embedding.Row(static_cast<uint32_t>(tokens[i])),
+                                           hidden + i * embedding.cols, embedding.cols));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n,
+                              KvCache* cache) {
+  RETURN_IF_ERROR(Check(layer, begin, n, *cache));
+  if (n < kDenseRows) return impl_->small.Project(layer, hidden, begin, n, cache);
+  return impl_->dense.Project(layer, hidden, begin, n, cache);
+}
+
+absl::Status Decoder::Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
+                             const KvCache& cache, uint32_t first_row) {
+  RETURN_IF_ERROR(Check(layer, begin, n, cache));
+  if (first_row >= n) {
+    return absl::InvalidArgumentError(absl::StrCat("first row ", first_row, " of ", n));
+  }
+  hidden += size_t{first_row} * model_->config().d_model;
+  begin += first_row;
+  n -= first_row;
+  if (n < kDenseRows) return impl_->small.Attend(layer, hidden, begin, n, cache);
+  return impl_->dense.Attend(layer, hidden, begin, n, cache);
+}
+
+absl::Status Decoder::Logits(const float* hidden, uint32_t rows, float* logits) {
+  if (rows == 0) return absl::OkStatus();
+  if (rows < kDenseRows) return impl_->small.Logits(hidden, rows, logits);
+  return impl_->dense.Logits(hidden, rows, logits);
+}
+
+absl::Status Decoder::RunLayers(uint32_t begin, uint32_t n, KvCache* cache, const CancelToken& cancel,
+                                const std::function<void(uint32_t)>& layer_done) {
+  const ModelConfig& c = model_->config();
+  const uint32_t step = options_.step_tokens;
+  if (n < kDenseRows && step >= n) return impl_->small.AllLayers(impl_->hidden.data(), begin, n, cache);
+  for (uint32_t layer = 0; layer < c.layers; ++layer) {
+    uint32_t known = 0;  // K, V rows of this layer that the last step has read already
+    for (uint32_t done = 0; done < n; done += step) {
+      RETURN_IF_ERROR(cancel.Check());
+      const uint32_t rows = std::min(step, n - done);
+      float* hidden = &impl_->hidden[size_t{done} * c.d_model];
+      RETURN_IF_ERROR(Project(layer, hidden, begin + done, rows, cache));
+      if (rows < kDenseRows) {
+        RETURN_IF_ERROR(impl_->small.Attend(layer, hidden, begin + done, rows, *cache));
+      } else {
+        RETURN_IF_ERROR(impl_->dense.Attend(layer, hidden, begin + done, rows, *cache, known));
+        known = begin + done + rows;
+      }
+    }
+    layer_done(layer + 1);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::Prefill(std::span<const int32_t> tokens, KvCache* cache, float* logits,
+                              const CancelToken& cancel,
+                              const std::function<void(uint32_t)>& progress) {
+  const ModelConfig& c = model_->config();
+  const uint32_t begin = cache->tokens();
+  if (tokens.empty()) return absl::InvalidArgumentError("no tokens to prefill, at least 1 is needed");
+  if (tokens.size() > c.context_length || begin > c.context_length - tokens.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(begin, " + ", tokens.size(),
+                                                   " tokens, the model's context is ",
+                                                   c.context_length));
+  }
+  const auto total = static_cast<uint32_t>(tokens.size());
+  CacheRollback rollback(cache);
+  RETURN_IF_ERROR(cache->Extend(begin + total));
+  RETURN_IF_ERROR(Check(0, begin, total, *cache));
+  // Layer by layer over a column's worth of rows, so that each layer's weights are expanded once per column.
+  for (uint32_t done = 0; done < total; done += kColumnTokens) {
+    const uint32_t n = std::min(kColumnTokens, total - done);
+    impl_->hidden.resize(size_t{n} * c.d_model);
+    RETURN_IF_ERROR(cancel.Check());
+    RETURN_IF_ERROR(Embed(tokens.subspan(done, n), impl_->hidden.data()));
+    RETURN_IF_ERROR(RunLayers(begin + done, n, cache, cancel, [&](uint32_t layers) {
+      if (progress) progress(done + static_cast<uint32_t>(uint64_t{n} * layers / c.layers));
+    }));
+    if (done + n == total && logits != nullptr) {
+      RETURN_IF_ERROR(Logits(&impl_->hidden[size_t{n - 1} * c.d_model], 1, logits));
+    }
+  }
+  RETURN_IF_ERROR(cancel.Check());
+  rollback.Keep();
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::DecodeOne(int32_t token, KvCache* cache, float* logits) {
+  return Prefill({&token, 1}, cache, logits);
+}
+
+}  // namespace sparkv

@@ -1,0 +1,124 @@
+#include "kernels/row_ops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu_features.h"
+#include "kernels/exp_avx2.h"
+
+namespace sparkv::kernels {
+namespace {
+
+#if defined(__x86_64__)
+SPARKV_AVX2 void RmsNormAvx2(const float* x, const float* weight, float epsilon, float* y, size_t n) {
+  __m256 a = _mm256_setzero_ps(), b = a;
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m256 u = _mm256_loadu_ps(x + i), v = _mm256_loadu_ps(x + i + 8);
+    a = _mm256_fmadd_ps(u, u, a);
+    b = _mm256_fmadd_ps(v, v, b);
+  }
+  float sum = internal::Sum8(_mm256_add_ps(a, b));
+  for (; i < n; ++i) sum += x[i] * x[i];
+  const float factor = 1.0f / std::sqrt(sum / static_cast<float>(n) + epsilon);
+  const __m256 f = _mm256_set1_ps(factor);
+  for (i = 0; i + 8 <= n; i += 8) {
+    _mm256_storeu_ps(y + i, _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(x + i), f),
+                                          _mm256_loadu_ps(weight + i)));
+  }
+  for (; i < n; ++i) y[i] = x[i] * factor * weight[i];
+}
+
+SPARKV_AVX2 void SiluMulAvx2(const float* gate, const float* up, float* out, size_t n) {
+  const __m256 one = _mm256_set1_ps(1.0f);
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256 g = _mm256_loadu_ps(gate + i);
+    const __m256 e = internal::Exp8(_mm256_xor_ps(g, sign));
+    const __m256 silu = _mm256_div_ps(g, _mm256_add_ps(one, e));
+    _mm256_storeu_ps(out + i, _mm256_mul_ps(silu, _mm256_loadu_ps(up + i)));
+  }
+  SiluMulScalar(gate + i, up + i, out + i, n - i);
+}
+
+SPARKV_AVX2 void RopeInterleavedAvx2(float* x, const float* cos, const float* sin, size_t pairs) {
+  size_t i = 0;
+  for (; i + 4 <= pairs; i += 4) {
+    const __m256 v = _mm256_loadu_ps(x + 2 * i);
+    const __m128 c = _mm_loadu_ps(cos + i), s = _mm_loadu_ps(sin + i);
+    const __m256 cc = _mm256_set_m128(_mm_unpackhi_ps(c, c), _mm_unpacklo_ps(c, c));
+    const __m256 ss = _mm256_set_m128(_mm_unpackhi_ps(s, s), _mm_unpacklo_ps(s, s));
+    const __m256 swapped = _mm256_permute_ps(v, 0xB1);
+    _mm256_storeu_ps(x + 2 * i, _mm256_fmaddsub_ps(v, cc, _mm256_mul_ps(swapped, ss)));
+  }
+  RopeInterleavedScalar(x + 2 * i, cos + i, sin + i, pairs - i);
+}
+#endif
+
+}  // namespace
+
+void RmsNormScalar(const float* x, const float* weight, float epsilon, float* y, size_t n) {
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
+  const float factor = static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(n) + epsilon));
+  for (size_t i = 0; i < n; ++i) y[i] = x[i] * factor * weight[i];
+}
+
+void RmsNorm(const float* x, const float* weight, float epsilon, float* y, size_t n) {
+#if defined(__x86_64__)
+  if (HasAvx2()) return RmsNormAvx2(x, weight, epsilon, y, n);
+#endif
+  RmsNormScalar(x, weight, epsilon, y, n);
+}
+
+void SiluMulScalar(const float* gate, const float* up, float* out, size_t n) {
+  for (size_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+}
+
+void SiluMul(const float* gate, const float* up, float* out, size_t n) {
+#if defined(__x86_64__)
+  if (HasAvx2()) return SiluMulAvx2(gate, up, out, n);
+#endif
+  SiluMulScalar(gate, up, out, n);
+}
+
+void AddInto(const float* x, float* y, size_t n) {
+  for (size_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+void RopeInterleavedScalar(float* x, const float* cos, const float* sin, size_t pairs) {
+  for (size_t i = 0; i < pairs; ++i) {
+    const float a = x[2 * i], b = x[2 * i + 1];
+    x[2 * i] = a * cos[i] - b * sin[i];
+    x[2 * i + 1] = b * cos[i] + a * sin[i];
+  }
+}
+
+void RopeInterleaved(float* x, const float* cos, const float* sin, size_t pairs) {
+#if defined(__x86_64__)
+  if (HasAvx2()) return RopeInterleavedAvx2(x, cos, sin, pairs);
+#endif
+  RopeInterleavedScalar(x, cos, sin, pairs);
+}
+
+void RopeSplitHalf(float* x, const float* cos, const float* sin, size_t pairs) {
+  for (size_t i = 0; i < pairs; ++i) {
+    const float a = x[i], b = x[i + pairs];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + pairs] = b * cos[i] + a * sin[i];
+  }
+}
+
+void MergeAttention(const float* a, float lse_a, const float* b, float lse_b, float* out, size_t n) {
+  const float highest = std::max(lse_a, lse_b);
+  if (!(highest > -INFINITY)) {  // both sets are empty, or NaN: keep it visible
+    for (size_t i = 0; i < n; ++i) out[i] = a[i];
+    return;
+  }
+  const float wa = std::exp(lse_a - highest), wb = std::exp(lse_b - highest);
+  const float pa = wa / (wa + wb), pb = wb / (wa + wb);
+  for (size_t i = 0; i < n; ++i) out[i] = (pa == 0 ? 0 : pa * a[i]) + (pb == 0 ? 0 : pb * b[i]);
+}
+
+}  // namespace sparkv::kernels
