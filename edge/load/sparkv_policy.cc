@@ -6,6 +6,7 @@
 //   v = max( rtt + R/r + one item's decode + the last QUERY,  K + QUERY of all layers + decode of R )
 // with R the bytes still streamed and r the link's rate.
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "edge/load/policy.h"
@@ -44,6 +45,48 @@ void AppendHull(const LoadProblem& problem, uint32_t t, std::vector<Step>* out) 
     hull.push_back(step);
   }
   out->insert(out->end(), hull.begin(), hull.end());
+}
+
+// Moves single depths, never out of their falling order, while that makes the load shorter: the chain's steps can be several layers
+// thick, and levelling gave some away. Returns the value reached.
+double Refine(const LoadProblem& problem, const std::function<double(double, double)>& seconds,
+              std::vector<uint32_t>* depth) {
+  const uint32_t columns = problem.columns();
+  double computed = 0;
+  double left = 0;
+  for (uint32_t t = 0; t < columns; ++t) {
+    computed += PrefixSeconds(problem, t, (*depth)[t]);
+    for (uint32_t l = (*depth)[t]; l < problem.layers; ++l) left += static_cast<double>(problem.bytes(t, l));
+  }
+  double best = seconds(computed, left);
+  constexpr int kPasses = 8;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    bool moved = false;
+    for (uint32_t t = 0; t < columns; ++t) {
+      const uint32_t most = t == 0 ? problem.layers : (*depth)[t - 1];
+      const uint32_t least = t + 1 == columns ? 1 : std::max(1u, (*depth)[t + 1]);
+      const double other_computed = computed - PrefixSeconds(problem, t, (*depth)[t]);
+      double other_left = left;
+      for (uint32_t l = (*depth)[t]; l < problem.layers; ++l) other_left -= static_cast<double>(problem.bytes(t, l));
+      double own = 0;  // bytes of layers [d, layers)
+      for (uint32_t d = problem.layers; d + 1 > least; --d) {
+        if (d < problem.layers) own += static_cast<double>(problem.bytes(t, d));
+        if (d > most) continue;
+        const double c = other_computed + PrefixSeconds(problem, t, d);
+        const double v = seconds(c, other_left + own);
+        if (v < best * (1 - 1e-9)) {
+          best = v;
+          (*depth)[t] = d;
+          computed = c;
+          left = other_left + own;
+          moved = true;
+        }
+        if (d == 0) break;
+      }
+    }
+    if (!moved) break;
+  }
+  return best;
 }
 
 LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
@@ -110,8 +153,19 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
   if (!linked) plan.depth.assign(problem.columns(), problem.layers);
   // D_t >= 1: the first layer needs no history.
   for (uint32_t& depth : plan.depth) depth = std::max(depth, 1u);
-  // A deeper column behind a shallower one would wait for its K, V; levelling them costs little and computes never wait.
+  // A deeper column behind a shallower one would wait for its K, V. Level them, once by lowering and once by raising, and keep
+  // the better after refinement.
+  std::vector<uint32_t> raised = plan.depth;
   for (uint32_t t = 1; t < problem.columns(); ++t) plan.depth[t] = std::min(plan.depth[t], plan.depth[t - 1]);
+  for (uint32_t t = problem.columns() - 1; t-- > 0;) raised[t] = std::max(raised[t], raised[t + 1]);
+  if (linked) {
+    best = Refine(problem, seconds, &plan.depth);
+    const double other = Refine(problem, seconds, &raised);
+    if (other < best) {
+      best = other;
+      plan.depth = raised;
+    }
+  }
   plan.order = LayerMajorOrder(problem, plan.depth);
   plan.predicted_s = best;
   plan.lower_bound_s = bound;

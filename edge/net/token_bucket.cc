@@ -55,7 +55,8 @@ absl::StatusOr<RateTrace> RateTrace::Parse(const std::string& text, const std::s
   int number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
-    absl::string_view rest = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
+    line.resize(std::min(line.size(), line.find('#')));
+    absl::string_view rest = absl::StripAsciiWhitespace(line);
     if (rest.empty()) continue;
     const bool interval = absl::ConsumePrefix(&rest, "interval ");
     double value;

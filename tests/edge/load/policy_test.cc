@@ -39,16 +39,18 @@ double Value(const LoadProblem& p, const std::vector<uint32_t>& depth) {
   return std::max(link, computed + q * p.layers + p.decode_s_per_byte * left);
 }
 
+// Over all profiles that never grow along the context, each at least 1: compute never waits for the link then.
 double BestByEnumeration(const LoadProblem& p) {
-  std::vector<uint32_t> depth(p.columns(), 0);
+  std::vector<uint32_t> depth(p.columns(), 1);
   double best = 1e300;
   const std::function<void(uint32_t)> visit = [&](uint32_t t) {
     if (t == p.columns()) {
       best = std::min(best, Value(p, depth));
       return;
     }
-    for (depth[t] = 0; depth[t] <= p.layers; ++depth[t]) visit(t + 1);
-    depth[t] = 0;
+    const uint32_t most = t == 0 ? p.layers : depth[t - 1];
+    for (depth[t] = 1; depth[t] <= most; ++depth[t]) visit(t + 1);
+    depth[t] = 1;
   };
   visit(0);
   return best;
