@@ -1,0 +1,34 @@
+#include "server/llm_prefiller.h"
+
+#include "common/base/status.h"
+
+namespace sparkv {
+
+LlmPrefiller::LlmPrefiller(std::shared_ptr<const Model> model, const DecoderOptions& options)
+    : model_(std::move(model)), options_(options) {}
+
+std::string LlmPrefiller::model_name() const { return model_->config().name; }
+Digest LlmPrefiller::fingerprint() const { return model_->fingerprint(); }
+KvGeometry LlmPrefiller::geometry() const { return model_->config().Geometry(KvDtype::kF16); }
+uint32_t LlmPrefiller::vocabulary() const { return model_->config().vocabulary; }
+uint32_t LlmPrefiller::context_length() const { return model_->config().context_length; }
+
+absl::StatusOr<std::vector<int32_t>> LlmPrefiller::Tokenize(std::string_view text, bool raw,
+                                                            std::string_view system) const {
+  std::vector<int32_t> ids;
+  if (raw) {
+    ASSIGN_OR_RETURN(ids, model_->tokenizer().Encode(text, {.parse_special = false, .add_special = true}));
+  } else {
+    ASSIGN_OR_RETURN(ids, model_->chat_template().Document(system, text));
+  }
+  if (ids.empty()) return absl::InvalidArgumentError("text: gives no token");
+  return ids;
+}
+
+absl::Status LlmPrefiller::Prefill(std::span<const int32_t> tokens, KvCache* cache, const CancelToken& cancel,
+                                   const std::function<void(uint32_t)>& progress) {
+  if (decoder_ == nullptr) decoder_ = std::make_unique<Decoder>(model_, options_);
+  return decoder_->Prefill(tokens, cache, /*logits=*/nullptr, cancel, progress);
+}
+
+}  // namespace sparkv
