@@ -10,19 +10,19 @@ std::list<KvResidency::Entry>::iterator KvResidency::Locate(std::string_view key
   return std::find_if(entries_.begin(), entries_.end(), [key](const Entry& entry) { return entry.key == key; });
 }
 
-const HeldKv* KvResidency::Find(std::string_view key) {
+std::shared_ptr<const HeldKv> KvResidency::Find(std::string_view key) {
   absl::MutexLock lock(&mutex_);
   const auto it = Locate(key);
   if (it == entries_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, it);
-  return &entries_.front().held;
+  return entries_.front().held;
 }
 
 void KvResidency::Put(std::string key, HeldKv held) {
   absl::MutexLock lock(&mutex_);
   const auto it = Locate(key);
   if (it != entries_.end()) entries_.erase(it);
-  entries_.push_front({std::move(key), std::move(held)});
+  entries_.push_front({std::move(key), std::make_shared<const HeldKv>(std::move(held))});
 }
 
 void KvResidency::Drop(std::string_view key) {

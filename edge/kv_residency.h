@@ -22,15 +22,15 @@ struct HeldKv {
 };
 
 // Pages are shared between entries (KvCache::SharePrefix), so taking one entry out frees only what nobody else holds.
-// One thread (the engine's) calls the members that return or take caches; the const members are safe from any.
+// Thread-safe; a cache that Find returned stays whole while the pointer is held, whatever is dropped meanwhile.
 class KvResidency {
  public:
   explicit KvResidency(std::shared_ptr<KvPagePool> pool) : pool_(std::move(pool)) {}
 
   const std::shared_ptr<KvPagePool>& pool() const { return pool_; }
 
-  // The entry, marked as used now, or nullptr. Valid until the next call of a non-const member but MakeRoom with it kept.
-  const HeldKv* Find(std::string_view key);
+  // The entry, marked as used now, or nullptr.
+  std::shared_ptr<const HeldKv> Find(std::string_view key);
   void Put(std::string key, HeldKv held);
   void Drop(std::string_view key);
 
@@ -45,7 +45,7 @@ class KvResidency {
  private:
   struct Entry {
     std::string key;
-    HeldKv held;
+    std::shared_ptr<const HeldKv> held;
   };
   std::list<Entry>::iterator Locate(std::string_view key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

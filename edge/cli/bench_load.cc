@@ -65,7 +65,7 @@ class EdgeClient {
       if (response.has_done()) done = response.done();
     }
     std::fprintf(stderr, "\n");
-    RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
+    RETURN_IF_ERROR(FromGrpc(reader->Finish()));
     if (!done.on_server()) return absl::UnavailableError("the server did not store the context");
     return done;
   }
@@ -89,7 +89,7 @@ class EdgeClient {
       result = response.result();
       ended = true;
     }
-    RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
+    RETURN_IF_ERROR(FromGrpc(reader->Finish()));
     if (!ended) return absl::InternalError("the daemon ended without a result");
     for (const std::string& reason : result.degraded()) {
       std::fprintf(stderr, "  degraded: %s\n", reason.c_str());

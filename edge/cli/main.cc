@@ -1,0 +1,49 @@
+// sparkv: the person's tool. It talks to the daemon only (or, with --local, is one).
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "common/llm/runtime_env.h"
+#include "edge/cli/ask.h"
+#include "edge/cli/bench.h"
+#include "edge/cli/context_command.h"
+#include "edge/cli/exit_code.h"
+#include "edge/edge_daemon.h"
+#include "kernels/cpu_features.h"
+
+namespace sparkv::cli {
+namespace {
+
+int Main(int argc, char** argv) {
+  CLI::App app("Questions about long contexts, answered by the sparkv-edge daemon on this machine.", "sparkv");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "sparkv " + EdgeVersion() + "\ncpu: " + kernels::CpuFeatures());
+  app.footer(std::string("examples:\n"
+                         "  sparkv context add manual.txt --name manual\n"
+                         "  sparkv ask manual \"How do I reset the device?\"\n"
+                         "  sparkv chat manual\n"
+                         "  sparkv status --json\n\n") +
+             kExitCodeHelp);
+  int exit_code = kExitOk;
+  AddContextCommands(&app, &exit_code);
+  AddAskCommands(&app, &exit_code);
+  AddDaemonCommands(&app, &exit_code);
+  BenchOptions bench;
+  absl::Status bench_status;
+  AddBenchCommands(&app, &bench, &bench_status);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (!bench_status.ok()) return Report(bench_status, false);
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace sparkv::cli
+
+int main(int argc, char** argv) {
+  sparkv::EnsurePassiveOpenMp(argc, argv);
+  return sparkv::cli::Main(argc, argv);
+}

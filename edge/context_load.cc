@@ -1,0 +1,149 @@
+#include "edge/context_load.h"
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/codec/codec.h"
+#include "edge/load/cost_model.h"
+#include "edge/load/policy.h"
+
+namespace sparkv {
+namespace {
+
+constexpr uint32_t kCalibrationTokens = 2048;
+// Fetches of less say more about latency than about the rate.
+constexpr uint64_t kMinBytesToLearn = 256 << 10;
+
+std::unique_ptr<LoadPolicy> PolicyFor(v1::Policy policy) {
+  switch (policy) {
+    case v1::POLICY_STREAM: return MakeStreamPolicy();
+    case v1::POLICY_LOCAL: return MakeLocalPolicy();
+    case v1::POLICY_CAKE: return MakeCakePolicy();
+    default: return MakeSparkvPolicy();
+  }
+}
+
+v1::BlockEvent::Kind ToProto(LoadEvent::Kind kind) {
+  switch (kind) {
+    case LoadEvent::Kind::kStreamed: return v1::BlockEvent::STREAMED;
+    case LoadEvent::Kind::kComputed: return v1::BlockEvent::COMPUTED;
+    case LoadEvent::Kind::kQuery: return v1::BlockEvent::QUERY;
+  }
+  return v1::BlockEvent::KIND_UNSPECIFIED;
+}
+
+}  // namespace
+
+absl::Status ContextLoader::Calibrate(KvDtype dtype) {
+  const ModelConfig& config = decoder_->model().config();
+  // A pool of its own: the budget may be smaller, and nothing that is loaded should go for this.
+  const KvGeometry geometry = config.Geometry(dtype);
+  ASSIGN_OR_RETURN(std::shared_ptr<KvPagePool> pool,
+                   KvPagePool::Create(geometry, geometry.token_bytes() * (kCalibrationTokens + kPageTokens)));
+  ASSIGN_OR_RETURN(costs_, MeasureComputeCosts(&compute_, std::move(pool), config.vocabulary));
+  return absl::OkStatus();
+}
+
+void ContextLoader::Learn(const LoadResult& result) {
+  if (result.bytes_fetched < kMinBytesToLearn || result.stream_s <= 0) return;
+  link_.bytes_per_s = static_cast<double>(result.bytes_fetched) / result.stream_s;
+  decode_s_per_byte_ = result.decode_s / static_cast<double>(result.bytes_fetched);
+}
+
+absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& request, KvCache* cache,
+                                                      std::vector<float>* logits) {
+  const ModelConfig& config = decoder_->model().config();
+  const std::vector<int32_t>& tokens = request.context->entry.tokens;
+  const auto context_tokens = static_cast<uint32_t>(tokens.size());
+  ContextLoadResult out;
+  out.policy = request.policy;
+
+  LoadJob job{.context = tokens, .query = request.query, .cache = cache, .cancel = request.cancel};
+  LoadProblem& problem = job.problem;
+  problem.layers = config.layers;
+  problem.compute = costs_;
+  problem.query_tokens = static_cast<uint32_t>(request.query.size());
+  for (uint32_t t = 0; t < ColumnCount(context_tokens); ++t) {
+    problem.column_tokens.push_back(ColumnTokens(context_tokens, t));
+  }
+  problem.block_bytes.resize(size_t{problem.columns()} * problem.layers);
+
+  std::unique_ptr<ItemStream> stream;
+  const bool streams = server_ != nullptr && request.context->manifest && request.policy != v1::POLICY_LOCAL;
+  if (streams) {
+    const Manifest& manifest = *request.context->manifest;
+    ASSIGN_OR_RETURN(job.decoder, FindDecoder(manifest.codec));
+    const CodecInfo& info = job.decoder->info();
+    // The daemon's own default may be no level of this codec.
+    int level = info.PlanesForLevel(static_cast<int>(request.level)).ok() ? static_cast<int>(request.level) : 0;
+    if (level == 0) level = info.default_level;
+    ASSIGN_OR_RETURN(const int planes, info.PlanesForLevel(level));
+    job.planes = static_cast<uint32_t>(planes);
+    out.level = static_cast<uint32_t>(level);
+    out.exact = info.lossless && planes == info.planes;
+    for (uint32_t t = 0; t < problem.columns(); ++t) {
+      for (uint32_t l = 0; l < problem.layers; ++l) {
+        problem.block_bytes[size_t{t} * problem.layers + l] = manifest.BlockBytes(t, l, job.planes);
+      }
+    }
+    problem.link_bytes_per_s = link_.bytes_per_s;
+    problem.rtt_s = link_.rtt_s;
+    problem.decode_s_per_byte = decode_s_per_byte_;
+    stream = server_->Fetch({.context_id = manifest.context_id,
+                             .model_fingerprint = manifest.model_fingerprint,
+                             .codec_digest = manifest.codec_digest},
+                            manifest);
+    job.stream = stream.get();
+  } else {
+    out.policy = v1::POLICY_LOCAL;
+  }
+  const std::unique_ptr<LoadPolicy> policy = PolicyFor(out.policy);
+  job.policy = policy.get();
+  if (request.progress) {
+    job.progress = [&request](const LoadProgress& progress) {
+      v1::GenerateResponse::Loading loading;
+      loading.set_bytes_done(progress.bytes_done);
+      loading.set_bytes_total(progress.bytes_total);
+      loading.set_blocks_done(progress.blocks_done);
+      loading.set_blocks_total(progress.blocks_total);
+      request.progress(loading);
+    };
+  }
+
+  const absl::Duration begin = RealClock().Now();
+  ASSIGN_OR_RETURN(LoadResult result, RunLoad(job, &compute_, RealClock()));
+  if (!request.query.empty()) {
+    const absl::Duration last = RealClock().Now();
+    RETURN_IF_ERROR(decoder_->Logits(result.last_hidden.data(), 1, logits->data()));
+    out.ttft.set_first_step_ms(absl::ToDoubleMilliseconds(RealClock().Now() - last));
+  }
+  if (streams) Learn(result);
+  if (result.blocks_streamed == 0) {
+    out.level = 0;
+    out.exact = true;
+  }
+  out.bytes_fetched = result.bytes_fetched;
+  out.blocks_streamed = result.blocks_streamed;
+  out.blocks_computed = result.blocks_computed;
+  out.degraded = std::move(result.degraded);
+  out.ttft.set_stream_ms(result.stream_s * 1e3);
+  out.ttft.set_decode_ms(result.decode_s * 1e3);
+  out.ttft.set_compute_ms(result.compute_s * 1e3);
+  out.ttft.set_stall_ms(result.stall_s * 1e3);
+  out.ttft.set_query_prefill_ms(result.query_s * 1e3);
+  const double offset_ms = absl::ToDoubleMilliseconds(begin - request.origin);
+  for (const LoadEvent& event : result.timeline) {
+    v1::BlockEvent one;
+    one.set_kind(ToProto(event.kind));
+    one.set_column(event.column);
+    one.set_layer(event.layer);
+    one.set_begin_ms(static_cast<float>(offset_ms + event.begin_s * 1e3));
+    one.set_end_ms(static_cast<float>(offset_ms + event.end_s * 1e3));
+    out.timeline.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace sparkv

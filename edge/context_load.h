@@ -1,0 +1,78 @@
+// Fills an empty sequence with a context's KV by a policy, and runs the query after it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/cancel.h"
+#include "common/kv/kv_cache.h"
+#include "common/llm/decoder.h"
+#include "edge/contexts.h"
+#include "edge/load/decoder_compute.h"
+#include "edge/load/loader.h"
+#include "edge/net/server_client.h"
+#include "sparkv/v1/edge.pb.h"
+
+namespace sparkv {
+
+struct ContextLoadRequest {
+  const ResolvedContext* context = nullptr;
+  v1::Policy policy = v1::POLICY_LOCAL;  // specified
+  uint32_t level = 0;                    // 0: the codec's default
+  std::span<const int32_t> query;        // ids after the context; may be empty
+  absl::Duration origin;                 // clock time from which the timeline counts
+  CancelToken cancel;
+  std::function<void(const v1::GenerateResponse::Loading&)> progress;  // on the engine thread
+};
+
+struct ContextLoadResult {
+  v1::Policy policy = v1::POLICY_LOCAL;  // the one used
+  uint32_t level = 0;                    // of the streamed blocks; 0: none was streamed
+  bool exact = true;                     // nothing lossy is in the cache
+  uint64_t bytes_fetched = 0;
+  uint32_t blocks_streamed = 0;
+  uint32_t blocks_computed = 0;
+  std::vector<std::string> degraded;
+  v1::Ttft ttft;                         // stream, decode, compute, stall, query_prefill
+  std::vector<v1::BlockEvent> timeline;
+};
+
+// What is known of the link before a load; each load refines it.
+struct LinkEstimate {
+  double bytes_per_s = 12.5e6;
+  double rtt_s = 0.02;
+};
+
+// Lives on the engine thread.
+class ContextLoader {
+ public:
+  // decoder and server (null: none) outlive it.
+  ContextLoader(Decoder* decoder, ServerClient* server, const LinkEstimate& link)
+      : decoder_(decoder), compute_(decoder), server_(server), link_(link) {}
+
+  // Times the operators of this device, about a second; needed before Load can divide work between link and device.
+  absl::Status Calibrate(KvDtype dtype);
+
+  // After Ok the cache holds context and query, and logits [vocabulary] is the last query token's (untouched without a query).
+  // Whatever the server does, the load ends with the right KV; only Cancelled, ResourceExhausted (KV memory) and faults of
+  // the engine are errors.
+  absl::StatusOr<ContextLoadResult> Load(const ContextLoadRequest& request, KvCache* cache, std::vector<float>* logits);
+
+ private:
+  void Learn(const LoadResult& result);
+
+  Decoder* const decoder_;
+  DecoderCompute compute_;
+  ServerClient* const server_;
+  LinkEstimate link_;
+  ComputeCosts costs_;
+  double decode_s_per_byte_ = 2e-8;  // until the first load has told
+};
+
+}  // namespace sparkv

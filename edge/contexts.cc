@@ -1,0 +1,390 @@
+#include "edge/contexts.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/bytes.h"
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/codec/codec.h"
+#include "common/kv/context_id.h"
+#include "edge/prompt.h"
+
+namespace sparkv {
+namespace {
+
+constexpr size_t kMaxDocumentBytes = size_t{64} << 20;
+constexpr size_t kMaxSystemPromptBytes = size_t{1} << 20;
+constexpr absl::Duration kLookupDeadline = absl::Seconds(3);
+
+int64_t UnixMilliseconds() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string ServerReason(const absl::Status& status) {
+  if (status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kDeadlineExceeded) {
+    return absl::StrCat("server unavailable: ", status.message());
+  }
+  return std::string(status.message());  // names the server
+}
+
+v1::EdgeContext ToProto(const CatalogueEntry& entry) {
+  v1::EdgeContext out;
+  out.set_id(DigestToHex(entry.id));
+  out.set_name(entry.name);
+  out.set_tokens(static_cast<uint32_t>(entry.tokens.size()));
+  out.set_codec(entry.codec);
+  out.set_raw(entry.raw);
+  out.set_on_server(entry.on_server);
+  out.set_stored_bytes(entry.stored_bytes);
+  out.set_created_unix_ms(entry.created_unix_ms);
+  out.mutable_level_bytes()->Add(entry.level_bytes.begin(), entry.level_bytes.end());
+  return out;
+}
+
+v1::EdgeContext ToProto(const v1::ContextInfo& info, const Digest& id) {
+  v1::EdgeContext out;
+  out.set_id(DigestToHex(id));
+  out.set_name(info.name());
+  out.set_tokens(info.tokens());
+  out.set_codec(info.codec());
+  out.set_on_server(true);
+  out.set_stored_bytes(info.stored_bytes());
+  out.set_created_unix_ms(info.created_unix_ms());
+  *out.mutable_level_bytes() = info.level_bytes();
+  return out;
+}
+
+}  // namespace
+
+Contexts::Contexts(std::shared_ptr<const Model> model, std::unique_ptr<Catalogue> catalogue, ServerClient* server)
+    : model_(std::move(model)), catalogue_(std::move(catalogue)), server_(server) {}
+
+absl::Status Contexts::CheckModel(const CatalogueEntry& entry) const {
+  if (entry.model_fingerprint != model_->fingerprint()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the context '", entry.name, "' belongs to another model (fingerprint ",
+        DigestToHex(entry.model_fingerprint).substr(0, 12), ", this daemon's is ",
+        DigestToHex(model_->fingerprint()).substr(0, 12), "); add it again with this model"));
+  }
+  const int32_t vocabulary = model_->tokenizer().size();
+  for (const int32_t id : entry.tokens) {
+    if (id < 0 || id >= vocabulary) {
+      return absl::DataLossError(absl::StrCat("the context '", entry.name, "' has the token id ", id,
+                                              "; the model's are 0 to ", vocabulary - 1));
+    }
+  }
+  const uint32_t context_length = model_->config().context_length;
+  if (entry.tokens.size() > context_length) {
+    return absl::FailedPreconditionError(absl::StrCat("the context has ", entry.tokens.size(),
+                                                      " tokens; the model takes ", context_length));
+  }
+  return absl::OkStatus();
+}
+
+std::string Contexts::Mismatch(const CatalogueEntry& entry, const Manifest& manifest) const {
+  if (manifest.context_id != entry.id) return "it answered with another context's manifest";
+  if (manifest.model_fingerprint != model_->fingerprint()) return "model fingerprint mismatch";
+  const KvGeometry geometry = model_->config().Geometry(manifest.geometry.dtype);
+  if (!(manifest.geometry == geometry)) {
+    return absl::StrCat("KV geometry mismatch: ", manifest.geometry.ToString(), ", the model's is ",
+                        geometry.ToString());
+  }
+  const absl::StatusOr<const BlockDecoder*> decoder = FindDecoder(manifest.codec);
+  if (!decoder.ok()) return absl::StrCat("codec mismatch: ", decoder.status().message());
+  if (manifest.codec != entry.codec || manifest.codec_digest != entry.codec_digest ||
+      manifest.codec_digest != CodecDigest((*decoder)->info()) ||
+      manifest.planes != static_cast<uint32_t>((*decoder)->info().planes)) {
+    return absl::StrCat("codec mismatch: it stored '", manifest.codec, "' with another profile");
+  }
+  if (manifest.tokens != entry.tokens) return "its token ids differ";
+  return "";
+}
+
+void Contexts::LookUp(ResolvedContext* context) {
+  if (server_ == nullptr) return;
+  const absl::Duration begin = RealClock().Now();
+  absl::StatusOr<Manifest> manifest = server_->Lookup(context->entry.id, kLookupDeadline);
+  if (manifest.ok()) {
+    const std::string mismatch = Mismatch(context->entry, *manifest);
+    if (mismatch.empty()) {
+      context->manifest = *std::move(manifest);
+    } else {
+      context->degraded = absl::StrCat("server ", server_->target(), ": ", mismatch);
+    }
+  } else if (manifest.status().code() == absl::StatusCode::kNotFound) {
+    // The id covers the model, so a server with another model cannot have it: say which of the two it is.
+    const std::string state = ServerState();
+    context->degraded = state.rfind("mismatch", 0) == 0
+                            ? absl::StrCat("server ", server_->target(), ": ", state)
+                            : absl::StrCat("server ", server_->target(), " does not have this context");
+  } else {
+    context->degraded = ServerReason(manifest.status());
+  }
+  context->lookup_ms = absl::ToDoubleMilliseconds(RealClock().Now() - begin);
+}
+
+absl::Status Contexts::CheckLevel(const CatalogueEntry& entry, uint32_t level) const {
+  if (level == 0) return absl::OkStatus();
+  const absl::StatusOr<const BlockDecoder*> decoder = FindDecoder(entry.codec);
+  if (!decoder.ok()) return absl::OkStatus();  // computed here anyway
+  if (level > 64) return absl::InvalidArgumentError(absl::StrCat("level: got ", level, ", at most 64 is allowed"));
+  return (*decoder)->info().PlanesForLevel(static_cast<int>(level)).status();
+}
+
+std::string Contexts::ServerState() {
+  if (server_ == nullptr) return "none";
+  const absl::StatusOr<v1::ServerInfo> info = server_->Info(kLookupDeadline);
+  if (!info.ok()) return absl::StrCat("unavailable: ", info.status().message());
+  if (info->model_fingerprint() != AsStringView(model_->fingerprint())) {
+    const absl::StatusOr<Digest> other = DigestFromBytes(info->model_fingerprint());
+    return absl::StrCat("mismatch: model fingerprint mismatch, it serves ", info->model_name(), " (",
+                        other.ok() ? DigestToHex(*other).substr(0, 12) : "?", "), this daemon has ",
+                        model_->config().name, " (", DigestToHex(model_->fingerprint()).substr(0, 12), ")");
+  }
+  return "ok";
+}
+
+absl::StatusOr<ResolvedContext> Contexts::Resolve(const std::string& reference) {
+  absl::StatusOr<CatalogueEntry> entry = catalogue_->Resolve(reference);
+  if (entry.ok()) {
+    RETURN_IF_ERROR(CheckModel(*entry));
+    return ResolvedContext{.entry = *std::move(entry)};
+  }
+  if (entry.status().code() != absl::StatusCode::kNotFound) return entry.status();
+  if (server_ == nullptr) {
+    return absl::NotFoundError(absl::StrCat("no context '", reference, "' here; `context ls` lists them"));
+  }
+  return ResolveOnServer(reference);
+}
+
+absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& reference) {
+  const absl::Duration begin = RealClock().Now();
+  const auto missing = [&](const absl::Status& status) {
+    return absl::NotFoundError(absl::StrCat("no context '", reference, "' here, and ", ServerReason(status)));
+  };
+  absl::StatusOr<Digest> id = DigestFromHex(reference);
+  if (!id.ok()) {
+    const absl::StatusOr<std::vector<v1::ContextInfo>> list = server_->List();
+    if (!list.ok()) return missing(list.status());
+    std::map<std::string, std::string> by_name;  // id -> name
+    std::map<std::string, std::string> by_prefix;
+    for (const v1::ContextInfo& info : *list) {
+      const absl::StatusOr<Digest> digest = DigestFromBytes(info.context_id());
+      if (!digest.ok() || info.model_fingerprint() != AsStringView(model_->fingerprint())) continue;
+      const std::string hex = DigestToHex(*digest);
+      if (info.name() == reference) by_name[hex] = info.name();
+      if (LooksLikeContextId(reference) && hex.compare(0, reference.size(), reference) == 0) {
+        by_prefix[hex] = info.name();
+      }
+    }
+    const std::map<std::string, std::string>& found = by_name.empty() ? by_prefix : by_name;
+    if (found.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat("no context '", reference, "' here nor on the server ", server_->target()));
+    }
+    if (found.size() > 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", reference, "' is ambiguous on the server: ",
+          absl::StrJoin(found, ", ", [](std::string* out, const std::pair<const std::string, std::string>& one) {
+            absl::StrAppend(out, one.first, " (", one.second, ")");
+          })));
+    }
+    id = DigestFromHex(found.begin()->first);
+  }
+  RETURN_IF_ERROR(id.status());
+  std::string name;
+  absl::StatusOr<Manifest> manifest = server_->Lookup(*id, kLookupDeadline, &name);
+  if (!manifest.ok()) return missing(manifest.status());
+
+  ResolvedContext context;
+  context.entry.id = *id;
+  context.entry.name = name.empty() ? DigestToHex(*id).substr(0, 16) : name;
+  context.entry.codec = manifest->codec;
+  context.entry.model_fingerprint = manifest->model_fingerprint;
+  context.entry.codec_digest = manifest->codec_digest;
+  context.entry.on_server = true;
+  context.entry.created_unix_ms = UnixMilliseconds();
+  context.entry.tokens = manifest->tokens;
+  RETURN_IF_ERROR(CheckModel(context.entry));
+  // The id is a content address: a manifest that claims another one's ids would be served under this name for ever.
+  const std::vector<Digest> keys = ColumnKeys(
+      {.model_fingerprint = manifest->model_fingerprint, .codec_digest = manifest->codec_digest}, manifest->tokens);
+  if (keys.empty() || keys.back() != *id) {
+    return absl::DataLossError(absl::StrCat("server ", server_->target(), ": the token ids of ", DigestToHex(*id),
+                                            " do not give this id"));
+  }
+  if (const absl::StatusOr<v1::ContextInfo> info = server_->Show(*id); info.ok()) {
+    context.entry.stored_bytes = info->stored_bytes();
+    context.entry.level_bytes.assign(info->level_bytes().begin(), info->level_bytes().end());
+  }
+  absl::Status recorded = catalogue_->Put(context.entry);
+  if (!recorded.ok()) {  // the server's name is taken or not allowed here
+    context.entry.name = DigestToHex(*id).substr(0, 16);
+    recorded = catalogue_->Put(context.entry);
+  }
+  if (!recorded.ok()) context.degraded = absl::StrCat("could not record the context: ", recorded.message());
+  const std::string mismatch = Mismatch(context.entry, *manifest);
+  if (mismatch.empty()) {
+    context.manifest = *std::move(manifest);
+  } else {
+    context.degraded = absl::StrCat("server ", server_->target(), ": ", mismatch);
+  }
+  context.lookup_ms = absl::ToDoubleMilliseconds(RealClock().Now() - begin);
+  return context;
+}
+
+absl::StatusOr<v1::AddContextResponse> Contexts::Add(
+    const v1::AddContextRequest& request, const CancelToken& cancel,
+    const std::function<void(const v1::AddContextResponse&)>& progress) {
+  if (request.text().size() > kMaxDocumentBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("text: got ", request.text().size(), " bytes, at most ",
+                                                   kMaxDocumentBytes, " are allowed"));
+  }
+  if (request.system().size() > kMaxSystemPromptBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("system: got ", request.system().size(), " bytes, at most ",
+                                                   kMaxSystemPromptBytes, " are allowed"));
+  }
+  CatalogueEntry entry;
+  entry.name = request.name();
+  entry.codec = request.codec().empty() ? std::string(kDefaultCodec) : request.codec();
+  const absl::StatusOr<const BlockDecoder*> decoder = FindDecoder(entry.codec);
+  if (!decoder.ok()) return absl::InvalidArgumentError(absl::StrCat("codec: ", decoder.status().message()));
+  entry.codec_digest = CodecDigest((*decoder)->info());
+  entry.model_fingerprint = model_->fingerprint();
+  entry.raw = request.raw();
+  entry.created_unix_ms = UnixMilliseconds();
+  ASSIGN_OR_RETURN(entry.tokens, ContextIds(*model_, request.text(), request.raw(), request.system()));
+  if (entry.tokens.empty()) return absl::InvalidArgumentError("text: the document has no tokens");
+  RETURN_IF_ERROR(CheckModel(entry));
+  entry.id = ColumnKeys({.model_fingerprint = entry.model_fingerprint, .codec_digest = entry.codec_digest},
+                        entry.tokens)
+                 .back();
+  for (const CatalogueEntry& known : catalogue_->List()) {
+    if (known.id == entry.id && known.name == entry.name) entry.created_unix_ms = known.created_unix_ms;
+  }
+  RETURN_IF_ERROR(catalogue_->Put(entry));  // from here on it can be answered about, whatever the server does
+
+  v1::AddContextResponse response;
+  const uint32_t total = static_cast<uint32_t>(entry.tokens.size());
+  response.set_tokens_total(total);
+  if (server_ != nullptr) {
+    v1::PrecomputeRequest precompute;
+    precompute.mutable_tokens()->Add(entry.tokens.begin(), entry.tokens.end());
+    precompute.set_model_fingerprint(std::string(AsStringView(entry.model_fingerprint)));
+    precompute.set_codec(entry.codec);
+    precompute.set_name(entry.name);
+    const absl::StatusOr<v1::ContextInfo> info = server_->Precompute(
+        precompute,
+        [&](const v1::PrecomputeProgress& step) {
+          v1::AddContextResponse message;
+          message.set_tokens_done(step.tokens_done());
+          message.set_tokens_total(step.tokens_total());
+          message.set_seconds_left(step.seconds_left());
+          progress(message);
+        },
+        cancel);
+    if (info.ok() && info->context_id() == AsStringView(entry.id)) {
+      entry.on_server = true;
+      entry.stored_bytes = info->stored_bytes();
+      entry.level_bytes.assign(info->level_bytes().begin(), info->level_bytes().end());
+      RETURN_IF_ERROR(catalogue_->Put(entry));
+    } else if (info.ok()) {
+      response.add_degraded(absl::StrCat("server ", server_->target(),
+                                         ": it stored the context under another id; it will be computed here"));
+    } else {
+      RETURN_IF_ERROR(cancel.Check());
+      const std::string state = info.status().code() == absl::StatusCode::kFailedPrecondition ? ServerState() : "";
+      response.add_degraded(state.rfind("mismatch", 0) == 0
+                                ? absl::StrCat("server ", server_->target(), ": ", state)
+                                : ServerReason(info.status()));
+    }
+  }
+  response.set_tokens_done(total);
+  *response.mutable_done() = ToProto(entry);
+  return response;
+}
+
+v1::ListContextsResponse Contexts::List() {
+  v1::ListContextsResponse response;
+  std::set<std::string> known;
+  for (const CatalogueEntry& entry : catalogue_->List()) {
+    *response.add_contexts() = ToProto(entry);
+    known.insert(DigestToHex(entry.id));
+  }
+  for (const std::string& broken : catalogue_->broken()) {
+    response.add_degraded(absl::StrCat("unreadable context file ", broken));
+  }
+  if (server_ == nullptr) return response;
+  const absl::StatusOr<std::vector<v1::ContextInfo>> list = server_->List();
+  if (!list.ok()) {
+    response.add_degraded(ServerReason(list.status()));
+    return response;
+  }
+  std::set<std::string> on_server;
+  for (const v1::ContextInfo& info : *list) {
+    const absl::StatusOr<Digest> id = DigestFromBytes(info.context_id());
+    if (!id.ok() || info.model_fingerprint() != AsStringView(model_->fingerprint())) continue;
+    on_server.insert(DigestToHex(*id));
+    if (known.count(DigestToHex(*id)) == 0) *response.add_contexts() = ToProto(info, *id);
+  }
+  for (v1::EdgeContext& context : *response.mutable_contexts()) {
+    context.set_on_server(on_server.count(context.id()) > 0);
+  }
+  return response;
+}
+
+absl::StatusOr<v1::EdgeContext> Contexts::Show(const std::string& reference) {
+  absl::StatusOr<CatalogueEntry> entry = catalogue_->Resolve(reference);
+  if (!entry.ok() && (server_ == nullptr || entry.status().code() != absl::StatusCode::kNotFound)) {
+    return entry.status();
+  }
+  if (!entry.ok()) {
+    ASSIGN_OR_RETURN(const ResolvedContext context, ResolveOnServer(reference));
+    return ToProto(context.entry);
+  }
+  v1::EdgeContext out = ToProto(*entry);
+  if (server_ != nullptr) {
+    const absl::StatusOr<v1::ContextInfo> info = server_->Show(entry->id);
+    if (info.ok()) {
+      out.set_on_server(true);
+      out.set_stored_bytes(info->stored_bytes());
+      *out.mutable_level_bytes() = info->level_bytes();
+    } else if (info.status().code() == absl::StatusCode::kNotFound) {
+      out.set_on_server(false);
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<v1::DeleteContextResponse> Contexts::Delete(const std::string& reference, std::vector<Digest>* gone) {
+  v1::DeleteContextResponse response;
+  absl::StatusOr<std::vector<CatalogueEntry>> removed = catalogue_->Remove(reference);
+  if (removed.ok()) {
+    for (const CatalogueEntry& entry : *removed) {
+      if (!catalogue_->Contains(entry.id) && std::find(gone->begin(), gone->end(), entry.id) == gone->end()) {
+        gone->push_back(entry.id);
+      }
+    }
+  } else {
+    if (server_ == nullptr || removed.status().code() != absl::StatusCode::kNotFound) return removed.status();
+    ASSIGN_OR_RETURN(const ResolvedContext context, ResolveOnServer(reference));  // which records it
+    catalogue_->Remove(DigestToHex(context.entry.id)).IgnoreError();
+    gone->push_back(context.entry.id);
+  }
+  if (server_ == nullptr) return response;
+  for (const Digest& id : *gone) {
+    const absl::Status status = server_->Delete(id).status();
+    if (!status.ok() && status.code() != absl::StatusCode::kNotFound) {
+      response.add_degraded(absl::StrCat("it stays on the server: ", ServerReason(status)));
+    }
+  }
+  return response;
+}
+
+}  // namespace sparkv

@@ -1,0 +1,110 @@
+#include "edge/edge_daemon.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "edge/edge_service.h"
+#include "kernels/cpu_features.h"
+#include "sparkv_build_info.h"
+
+namespace sparkv {
+namespace {
+
+// Beside the queue: calls that answer at once, and those that will be told that the queue is full.
+constexpr int kSpareThreads = 16;
+constexpr std::chrono::milliseconds kShutdownGrace(150);
+// A document of 64 MiB and what is around it.
+constexpr int kMaxRequestBytes = (64 << 20) + (2 << 20);
+
+// grpc's "unix:" addresses have no port; host:0 gets the chosen one.
+std::string ShownAddress(const std::string& listen, int port) {
+  if (listen.rfind("unix:", 0) == 0) return listen;
+  const size_t colon = listen.rfind(':');
+  return absl::StrCat(listen.substr(0, colon), ":", port);
+}
+
+absl::Status CheckListen(const std::string& listen) {
+  if (listen.rfind("unix:", 0) == 0 && listen.size() > 5) return absl::OkStatus();
+  const size_t colon = listen.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == listen.size() || listen.size() - colon > 6 ||
+      listen.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("listen: got '", listen, "', host:port or unix:PATH is expected"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string EdgeVersion() {
+  return absl::StrCat(SPARKV_VERSION, " (", SPARKV_COMMIT, ", ", SPARKV_BUILD_TYPE, ", ", SPARKV_COMPILER, ")");
+}
+
+absl::StatusOr<std::unique_ptr<EdgeDaemon>> EdgeDaemon::Start(const EdgeConfig& config) {
+  if (!config.listen.empty()) RETURN_IF_ERROR(CheckListen(config.listen));
+  std::unique_ptr<EdgeDaemon> daemon(new EdgeDaemon);
+  ASSIGN_OR_RETURN(daemon->model_, Model::Load(config.model));
+  ASSIGN_OR_RETURN(std::unique_ptr<Catalogue> catalogue, Catalogue::Open(config.data_dir + "/contexts"));
+  if (!config.server.empty()) {
+    std::string target = config.server;
+    ClientTls tls = config.tls;
+    if (config.shaped) {
+      ASSIGN_OR_RETURN(daemon->link_, ShapedLink::Start(config.server, config.link));
+      target = daemon->link_->address();
+      // The relay's own address is not what the certificate names.
+      if (tls.server_name.empty()) tls.server_name = config.server.substr(0, config.server.rfind(':'));
+    }
+    ASSIGN_OR_RETURN(daemon->server_client_, ServerClient::Create(target, tls, config.server));
+  }
+  daemon->contexts_ = std::make_unique<Contexts>(daemon->model_, std::move(catalogue), daemon->server_client_.get());
+  ASSIGN_OR_RETURN(daemon->sessions_, Sessions::Create(daemon->model_, daemon->contexts_.get(), config.session));
+  daemon->service_ = std::make_unique<EdgeService>(
+      daemon->model_.get(), daemon->contexts_.get(), daemon->sessions_.get(),
+      EdgeFacts{.version = EdgeVersion(),
+                .server = config.server,
+                .link = config.link_text,
+                .cpu_features = kernels::CpuFeatures()});
+
+  grpc::EnableDefaultHealthCheckService(true);
+  static const bool reflection = [] {
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    return true;
+  }();
+  (void)reflection;
+  grpc::ServerBuilder builder;
+  ApplyServerOptions(&builder);
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  grpc::ResourceQuota quota("sparkv-edge");
+  quota.SetMaxThreads(static_cast<int>(config.session.max_queue) + kSpareThreads);
+  builder.SetResourceQuota(quota);
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
+  // A second daemon on the same port must fail, not share it.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  int port = 0;
+  if (!config.listen.empty()) builder.AddListeningPort(config.listen, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(daemon->service_.get());
+  daemon->server_ = builder.BuildAndStart();
+  if (daemon->server_ == nullptr || (!config.listen.empty() && port == 0)) {
+    return absl::UnavailableError(absl::StrCat("listen: cannot listen on ", config.listen,
+                                               "; is another daemon running there?"));
+  }
+  if (!config.listen.empty()) daemon->address_ = ShownAddress(config.listen, port);
+  return daemon;
+}
+
+EdgeDaemon::~EdgeDaemon() { Stop(); }
+
+std::shared_ptr<grpc::Channel> EdgeDaemon::InProcessChannel() {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  return server_->InProcessChannel(arguments);
+}
+
+void EdgeDaemon::Stop() {
+  if (service_) service_->Stop();
+  if (sessions_) sessions_->Shutdown();
+  if (server_) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+}
+
+}  // namespace sparkv
