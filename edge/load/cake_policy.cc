@@ -1,6 +1,7 @@
-// Cake (Jin et al. 2024): compute from the first column on, stream from the last column back, until they meet. Each block goes to
-// whichever side reaches it first; within a column the stream goes from the top layer down, since compute comes from
-// below. The query starts when everything is there.
+// Cake (Jin et al. 2024): compute from the first column on, stream from the last column back, until
+// they meet. Each block goes to whichever side reaches it first; within a column the stream goes
+// from the top layer down, since compute comes from below. The query starts when everything is
+// there.
 #include "edge/load/policy.h"
 
 namespace sparkv {

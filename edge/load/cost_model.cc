@@ -26,12 +26,14 @@ absl::StatusOr<double> Fastest(const std::function<absl::Status()>& fn) {
 
 }  // namespace
 
-absl::StatusOr<ComputeCosts> MeasureComputeCosts(BlockCompute* compute, std::shared_ptr<KvPagePool> pool,
+absl::StatusOr<ComputeCosts> MeasureComputeCosts(BlockCompute* compute,
+                                                 std::shared_ptr<KvPagePool> pool,
                                                  uint32_t vocabulary) {
   KvCache cache(std::move(pool));
   RETURN_IF_ERROR(cache.Extend(kHistory + kRows));
   std::vector<int32_t> tokens(kRows);
-  for (uint32_t i = 0; i < kRows; ++i) tokens[i] = static_cast<int32_t>(i % std::max(1u, vocabulary));
+  for (uint32_t i = 0; i < kRows; ++i)
+    tokens[i] = static_cast<int32_t>(i % std::max(1u, vocabulary));
   std::vector<float> hidden(size_t{kRows} * compute->d_model());
   RETURN_IF_ERROR(compute->Embed(tokens, hidden.data()));
   const std::vector<float> input = hidden;
@@ -43,7 +45,8 @@ absl::StatusOr<ComputeCosts> MeasureComputeCosts(BlockCompute* compute, std::sha
     hidden = input;
     return compute->Attend(0, hidden.data(), begin, rows, cache, 0);
   };
-  ASSIGN_OR_RETURN(const double project, Fastest([&] { return compute->Project(0, input.data(), 0, kRows, &cache); }));
+  ASSIGN_OR_RETURN(const double project,
+                   Fastest([&] { return compute->Project(0, input.data(), 0, kRows, &cache); }));
   ASSIGN_OR_RETURN(const double near, Fastest([&] { return attend(0, kRows); }));
   ASSIGN_OR_RETURN(const double far, Fastest([&] { return attend(kHistory, kRows); }));
   constexpr uint32_t kFew = 8, kMany = 64;

@@ -7,8 +7,12 @@
 
 namespace sparkv {
 
-DecodeWorker::DecodeWorker(const BlockDecoder* decoder, std::function<BlockShape(const BlockRef&)> shape, Done done)
-    : decoder_(decoder), shape_(std::move(shape)), done_(std::move(done)), thread_([this] { Run(); }) {}
+DecodeWorker::DecodeWorker(const BlockDecoder* decoder,
+                           std::function<BlockShape(const BlockRef&)> shape, Done done)
+    : decoder_(decoder),
+      shape_(std::move(shape)),
+      done_(std::move(done)),
+      thread_([this] { Run(); }) {}
 
 DecodeWorker::~DecodeWorker() {
   {
@@ -30,7 +34,9 @@ void DecodeWorker::Run() {
     ReceivedBlock next;
     {
       absl::MutexLock lock(&mutex_);
-      const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); };
+      const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !queue_.empty();
+      };
       mutex_.Await(absl::Condition(&wake));
       if (stopping_) return;
       next = std::move(queue_.front());

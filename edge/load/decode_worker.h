@@ -24,10 +24,12 @@ struct ReceivedBlock {
 // Decodes blocks one after the other and hands f16 bits over. Thread-safe.
 class DecodeWorker {
  public:
-  // Called on the worker: k, v are [kv_heads][tokens][head_dim] and valid during the call; status not ok: nothing was decoded. `seconds`
-  // is the codec's time.
-  using Done = std::function<void(const BlockRef&, const absl::Status&, double seconds, const uint16_t* k, const uint16_t* v)>;
-  DecodeWorker(const BlockDecoder* decoder, std::function<BlockShape(const BlockRef&)> shape, Done done);
+  // Called on the worker: k, v are [kv_heads][tokens][head_dim] and valid during the call; status
+  // not ok: nothing was decoded. `seconds` is the codec's time.
+  using Done = std::function<void(const BlockRef&, const absl::Status&, double seconds,
+                                  const uint16_t* k, const uint16_t* v)>;
+  DecodeWorker(const BlockDecoder* decoder, std::function<BlockShape(const BlockRef&)> shape,
+               Done done);
   // Drops what is queued and joins.
   ~DecodeWorker();
   DecodeWorker(const DecodeWorker&) = delete;

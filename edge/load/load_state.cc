@@ -4,7 +4,8 @@
 
 namespace sparkv {
 
-LoadState::LoadState(uint32_t columns, uint32_t layers, std::vector<uint32_t> depth, bool has_query, bool pipelined_query)
+LoadState::LoadState(uint32_t columns, uint32_t layers, std::vector<uint32_t> depth, bool has_query,
+                     bool pipelined_query)
     : columns_(columns),
       layers_(layers),
       depth_(std::move(depth)),
@@ -31,7 +32,8 @@ bool LoadState::AttendReady(uint32_t t, uint32_t l) const {
 }
 
 std::optional<ComputeOp> LoadState::NextOp() {
-  if (has_query_ && query_ < layers_ && layer_complete(query_) && (pipelined_query_ || done_ == blocks_total())) {
+  if (has_query_ && query_ < layers_ && layer_complete(query_) &&
+      (pipelined_query_ || done_ == blocks_total())) {
     return ComputeOp{ComputeOp::Kind::kQuery, 0, query_};
   }
   for (uint32_t t = 0; t < columns_; ++t) {
@@ -49,9 +51,15 @@ std::optional<ComputeOp> LoadState::NextOp() {
 
 void LoadState::Finish(const ComputeOp& op) {
   switch (op.kind) {
-    case ComputeOp::Kind::kProject: MarkPresent(op.column, op.layer, BlockState::kComputed); return;
-    case ComputeOp::Kind::kAttend: hidden_[op.column] = op.layer + 1; return;
-    case ComputeOp::Kind::kQuery: query_ = op.layer + 1; return;
+    case ComputeOp::Kind::kProject:
+      MarkPresent(op.column, op.layer, BlockState::kComputed);
+      return;
+    case ComputeOp::Kind::kAttend:
+      hidden_[op.column] = op.layer + 1;
+      return;
+    case ComputeOp::Kind::kQuery:
+      query_ = op.layer + 1;
+      return;
   }
 }
 

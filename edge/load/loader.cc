@@ -1,6 +1,7 @@
 #include "edge/load/loader.h"
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <optional>
 
@@ -14,7 +15,12 @@
 namespace sparkv {
 namespace {
 
-constexpr absl::Duration kPoll = absl::Milliseconds(20);   // cancellation and stalls are noticed within this
+constexpr absl::Duration kPoll =
+    absl::Milliseconds(20);  // cancellation and stalls are noticed within this
+// The link's rate now is taken over at least this long and this much: frames come in pieces of up
+// to 256 KiB.
+constexpr double kRateSeconds = 0.5;
+constexpr uint64_t kRateBytes = 512 << 10;
 
 class Load final : public ItemSink {
  public:
@@ -24,9 +30,11 @@ class Load final : public ItemSink {
         clock_(clock),
         begin_(clock.Now()),
         plan_(job.policy->Plan(job.problem)),
-        state_(job.problem.columns(), job.problem.layers, plan_.depth, !job.query.empty(), plan_.pipelined_query),
+        state_(job.problem.columns(), job.problem.layers, plan_.depth, !job.query.empty(),
+               plan_.pipelined_query),
         hidden_(job.problem.columns()),
-        received_(size_t{job.problem.columns()} * job.problem.layers) {}
+        received_(size_t{job.problem.columns()} * job.problem.layers),
+        ordered_(received_.size(), false) {}
 
   absl::StatusOr<LoadResult> Run();
 
@@ -34,7 +42,11 @@ class Load final : public ItemSink {
   struct Received {
     std::vector<std::string> planes;
     uint32_t have = 0;
-    double first_s = 0;
+    double begin_s = 0;
+  };
+  struct RateSample {
+    double at_s;
+    uint64_t bytes;
   };
 
   double Seconds() const { return absl::ToDoubleSeconds(clock_.Now() - begin_); }
@@ -47,14 +59,19 @@ class Load final : public ItemSink {
   void OnItem(const ItemRef& item, std::string bytes) override;
   void OnItemFailed(const ItemRef& item, const absl::Status& status) override;
   void OnBroken(const absl::Status& status) override;
-  void OnDecoded(const BlockRef& block, const absl::Status& status, double seconds, const uint16_t* k,
-                 const uint16_t* v);
+  void OnDecoded(const BlockRef& block, const absl::Status& status, double seconds,
+                 const uint16_t* k, const uint16_t* v);
 
   void StartStream();
   void GiveUpStream(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Degrade(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes blocks from the end of the stream when compute has nothing else to do; true when a depth grew.
+  // Takes blocks from the end of the stream when compute has nothing else to do; true when a depth
+  // grew.
   bool Steal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SampleRate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double LinkRate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a block is missing that only the stream will bring.
+  bool WaitsForStream() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckStall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Execute(const ComputeOp& op);
   absl::Status ForSteps(uint32_t rows, const std::function<absl::Status(uint32_t, uint32_t)>& step);
@@ -68,12 +85,14 @@ class Load final : public ItemSink {
 
   absl::Mutex mutex_;
   LoadState state_ ABSL_GUARDED_BY(mutex_);
-  bool streaming_ ABSL_GUARDED_BY(mutex_) = false;       // items may still come
-  uint64_t events_ ABSL_GUARDED_BY(mutex_) = 0;          // grows with each event of the stream
-  std::vector<std::vector<float>> hidden_;               // [columns] of [tokens][d_model], made when first needed
-  std::vector<float> query_hidden_;                      // [query][d_model]
-  std::vector<Received> received_ ABSL_GUARDED_BY(mutex_);
-  uint64_t order_bytes_left_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool streaming_ ABSL_GUARDED_BY(mutex_) = false;  // items may still come
+  uint64_t events_ ABSL_GUARDED_BY(mutex_) = 0;     // grows with each event of the stream
+  std::vector<std::vector<float>>
+      hidden_;                       // [columns] of [tokens][d_model], made when first needed
+  std::vector<float> query_hidden_;  // [query][d_model]
+  std::vector<Received> received_ ABSL_GUARDED_BY(mutex_);  // [columns][layers]
+  std::vector<bool> ordered_;  // [columns][layers]; fixed before the stream starts
+  std::deque<RateSample> rate_ ABSL_GUARDED_BY(mutex_);
   double first_order_s_ = 0;
   double last_item_s_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t seen_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -105,14 +124,18 @@ void Load::OnItem(const ItemRef& item, std::string bytes) {
   {
     absl::MutexLock lock(&mutex_);
     ++events_;
+    // Items come one after the other: this one has been on its way since the last.
+    const double begin = std::max(first_order_s_, last_item_s_);
     last_item_s_ = Seconds();
-    order_bytes_left_ -= std::min<uint64_t>(order_bytes_left_, bytes.size());
-    if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers || item.plane >= job_.planes) return;
-    if (state_.block(item.column, item.layer) != BlockState::kMissing) return;  // compute came first
+    if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers ||
+        item.plane >= job_.planes)
+      return;
+    if (state_.block(item.column, item.layer) != BlockState::kMissing)
+      return;  // compute came first
     Received& received = At(item.column, item.layer);
     if (received.planes.empty()) {
       received.planes.resize(job_.planes);
-      received.first_s = Seconds();
+      received.begin_s = begin;
     }
     if (!received.planes[item.plane].empty()) return;
     received.planes[item.plane] = std::move(bytes);
@@ -124,37 +147,46 @@ void Load::OnItem(const ItemRef& item, std::string bytes) {
 }
 
 void Load::OnItemFailed(const ItemRef& item, const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
-  ++events_;
-  if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers) return;
-  if (state_.block(item.column, item.layer) != BlockState::kMissing) return;
-  Degrade(absl::StrCat("column ", item.column, " layer ", item.layer, " was computed here: ", status.ToString()));
-  state_.MustCompute(item.column, item.layer);
+  {
+    absl::MutexLock lock(&mutex_);
+    ++events_;
+    if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers) return;
+    if (state_.block(item.column, item.layer) != BlockState::kMissing) return;
+    Degrade(absl::StrCat("column ", item.column, " layer ", item.layer,
+                         " was computed here: ", status.ToString()));
+    state_.MustCompute(item.column, item.layer);
+    At(item.column, item.layer) = {};
+  }
+  job_.stream->Cancel(ItemsOf({item.column, item.layer}));  // its other planes are of no use
 }
 
 void Load::OnBroken(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
   ++events_;
-  GiveUpStream(absl::StrCat("the stream ended early, the rest was computed here: ", status.ToString()));
+  GiveUpStream(
+      absl::StrCat("the stream ended early, the rest was computed here: ", status.ToString()));
 }
 
-void Load::OnDecoded(const BlockRef& block, const absl::Status& status, double seconds, const uint16_t* k,
-                     const uint16_t* v) {
+void Load::OnDecoded(const BlockRef& block, const absl::Status& status, double seconds,
+                     const uint16_t* k, const uint16_t* v) {
   const double begin = Seconds();
   if (status.ok()) {
-    job_.cache->ImportBlock(block.layer, job_.problem.begin(block.column), job_.problem.column_tokens[block.column], k, v);
+    job_.cache->ImportBlock(block.layer, job_.problem.begin(block.column),
+                            job_.problem.column_tokens[block.column], k, v);
   }
   absl::MutexLock lock(&mutex_);
   ++events_;
   state_.FinishDecode(block.column, block.layer, status.ok());
   if (!status.ok()) {
-    Degrade(absl::StrCat("column ", block.column, " layer ", block.layer, " was computed here: ", status.ToString()));
+    Degrade(absl::StrCat("column ", block.column, " layer ", block.layer,
+                         " was computed here: ", status.ToString()));
     return;
   }
   const double end = Seconds();
   result_.decode_s += seconds + (end - begin);
   ++result_.blocks_streamed;
-  result_.timeline.push_back({LoadEvent::Kind::kStreamed, block.column, block.layer, At(block.column, block.layer).first_s, end});
+  result_.timeline.push_back({LoadEvent::Kind::kStreamed, block.column, block.layer,
+                              At(block.column, block.layer).begin_s, end});
 }
 
 void Load::StartStream() {
@@ -170,17 +202,26 @@ void Load::StartStream() {
       [this, g](const BlockRef& block) {
         return BlockShape{g.kv_heads, job_.problem.column_tokens[block.column], g.head_dim};
       },
-      [this](const BlockRef& block, const absl::Status& status, double seconds, const uint16_t* k, const uint16_t* v) {
-        OnDecoded(block, status, seconds, k, v);
-      });
+      [this](const BlockRef& block, const absl::Status& status, double seconds, const uint16_t* k,
+             const uint16_t* v) { OnDecoded(block, status, seconds, k, v); });
+  std::vector<BlockRef> blocks = plan_.order;
+  if (plan_.work_conserving) {
+    // A stream that is through early goes on with what compute would reach last. Compute cancels
+    // what it takes.
+    for (uint32_t t = job_.problem.columns(); t-- > 0;) {
+      for (uint32_t l = plan_.depth[t]; l-- > 1;) {
+        if (job_.problem.bytes(t, l) > 0) blocks.push_back({t, l});
+      }
+    }
+  }
   std::vector<ItemRef> items;
+  for (const BlockRef& block : blocks) {
+    ordered_[size_t{block.column} * job_.problem.layers + block.layer] = true;
+    for (const ItemRef& item : ItemsOf(block)) items.push_back(item);
+  }
   {
     absl::MutexLock lock(&mutex_);
     streaming_ = true;
-    for (const BlockRef& block : plan_.order) {
-      order_bytes_left_ += job_.problem.bytes(block.column, block.layer);
-      for (const ItemRef& item : ItemsOf(block)) items.push_back(item);
-    }
     first_order_s_ = Seconds();
     seen_bytes_s_ = first_order_s_;
   }
@@ -188,14 +229,33 @@ void Load::StartStream() {
   job_.stream->Order(std::move(items), /*replace=*/false);
 }
 
+void Load::SampleRate() {
+  if (!streaming_) return;
+  const RateSample now{Seconds(), job_.stream->bytes_received()};
+  if (!rate_.empty() && rate_.back().bytes == now.bytes) {
+    rate_.back().at_s = std::max(rate_.back().at_s, now.at_s);
+  } else {
+    rate_.push_back(now);
+  }
+  // The second sample is old enough to begin the window: the first is not needed.
+  while (rate_.size() > 2 && now.at_s - rate_[1].at_s >= kRateSeconds &&
+         now.bytes - rate_[1].bytes >= kRateBytes) {
+    rate_.pop_front();
+  }
+}
+
+double Load::LinkRate() const {
+  const double elapsed = Seconds() - first_order_s_;
+  if (elapsed < kRateSeconds) return job_.problem.link_bytes_per_s;
+  if (rate_.size() < 2) return 0;  // nothing came yet
+  return static_cast<double>(rate_.back().bytes - rate_.front().bytes) /
+         std::max(rate_.back().at_s - rate_.front().at_s, 1e-3);
+}
+
 bool Load::Steal() {
   if (!plan_.work_conserving || !streaming_) return false;
   // When each missing block will come, at the rate seen so far (or the problem's, at first).
-  const double now = Seconds();
-  const double elapsed = now - first_order_s_;
-  const uint64_t bytes = job_.stream->bytes_received();
-  double rate = job_.problem.link_bytes_per_s;
-  if (elapsed > 0.3) rate = static_cast<double>(bytes) / elapsed;
+  const double rate = LinkRate();
   double ahead = 0;
   double best_gain = 0;
   std::optional<BlockRef> best;
@@ -206,14 +266,15 @@ bool Load::Steal() {
     if (gap != block.layer) continue;  // one below it comes first
     const double wait = rate > 0 ? ahead / rate : 1e9;
     const uint32_t rows = job_.problem.column_tokens[block.column];
-    const double cost =
-        job_.problem.compute.Project(rows) +
-        (block.layer - state_.hidden_depth(block.column)) * job_.problem.compute.Attend(job_.problem.begin(block.column), rows);
+    const double cost = job_.problem.compute.Project(rows) +
+                        (block.layer - state_.hidden_depth(block.column)) *
+                            job_.problem.compute.Attend(job_.problem.begin(block.column), rows);
     bool ready = true;  // the ATTN below it must not wait for the stream either
     for (uint32_t l = state_.hidden_depth(block.column); ready && l < block.layer; ++l) {
       for (uint32_t t = 0; ready && t <= block.column; ++t) ready = state_.present(t, l);
     }
-    // Saving its bytes is worth the seconds that the link would take, if compute gets there well before it.
+    // Saving its bytes is worth the seconds that the link would take, if compute gets there well
+    // before it.
     const double gain = wait - 1.5 * cost;
     if (ready && gain > best_gain) {
       best_gain = gain;
@@ -225,11 +286,20 @@ bool Load::Steal() {
   return true;
 }
 
+bool Load::WaitsForStream() const {
+  for (uint32_t t = 0; t < job_.problem.columns(); ++t) {
+    for (uint32_t l = state_.depth(t); l < job_.problem.layers; ++l) {
+      if (state_.block(t, l) == BlockState::kMissing) return true;
+    }
+  }
+  return false;
+}
+
 void Load::CheckStall() {
   if (!streaming_) return;
   const uint64_t bytes = job_.stream->bytes_received();
   const double now = Seconds();
-  if (bytes != seen_bytes_) {
+  if (bytes != seen_bytes_ || !WaitsForStream()) {
     seen_bytes_ = bytes;
     seen_bytes_s_ = now;
   } else if (now - seen_bytes_s_ > absl::ToDoubleSeconds(job_.stall_limit)) {
@@ -238,7 +308,8 @@ void Load::CheckStall() {
   }
 }
 
-absl::Status Load::ForSteps(uint32_t rows, const std::function<absl::Status(uint32_t, uint32_t)>& step) {
+absl::Status Load::ForSteps(uint32_t rows,
+                            const std::function<absl::Status(uint32_t, uint32_t)>& step) {
   for (uint32_t done = 0; done < rows; done += job_.step_rows) {
     RETURN_IF_ERROR(job_.cancel.Check());
     RETURN_IF_ERROR(step(done, std::min(job_.step_rows, rows - done)));
@@ -255,13 +326,15 @@ absl::Status Load::Execute(const ComputeOp& op) {
       RETURN_IF_ERROR(compute_->Embed(job_.query, query_hidden_.data()));
     }
     RETURN_IF_ERROR(ForSteps(rows, [&](uint32_t row, uint32_t n) {
-      return compute_->Project(op.layer, query_hidden_.data() + row * width, context() + row, n, job_.cache);
+      return compute_->Project(op.layer, query_hidden_.data() + row * width, context() + row, n,
+                               job_.cache);
     }));
     const bool last = op.layer + 1 == job_.problem.layers;
     return ForSteps(rows, [&](uint32_t row, uint32_t n) -> absl::Status {
-      if (last && row + n < rows) return absl::OkStatus();  // only the last row makes the first token
-      return compute_->Attend(op.layer, query_hidden_.data() + row * width, context() + row, n, *job_.cache,
-                              last ? n - 1 : 0);
+      if (last && row + n < rows)
+        return absl::OkStatus();  // only the last row makes the first token
+      return compute_->Attend(op.layer, query_hidden_.data() + row * width, context() + row, n,
+                              *job_.cache, last ? n - 1 : 0);
     });
   }
   const uint32_t begin = job_.problem.begin(op.column);
@@ -290,7 +363,9 @@ void Load::ReportProgress() {
     progress.blocks_total = state_.blocks_total();
   }
   if (job_.stream != nullptr) progress.bytes_done = job_.stream->bytes_received();
-  for (const BlockRef& block : plan_.order) progress.bytes_total += job_.problem.bytes(block.column, block.layer);
+  for (const BlockRef& block : plan_.order)
+    progress.bytes_total += job_.problem.bytes(block.column, block.layer);
+  progress.bytes_total = std::max(progress.bytes_total, progress.bytes_done);
   job_.progress(progress);
 }
 
@@ -310,19 +385,22 @@ absl::StatusOr<LoadResult> Load::Run() {
     {
       absl::MutexLock lock(&mutex_);
       if (state_.done()) break;
+      SampleRate();
       CheckStall();
       op = state_.NextOp();
       if (!op.has_value() && Steal()) op = state_.NextOp();
       if (!op.has_value()) {
         const double begin = Seconds();
         const uint64_t seen = events_;
-        const auto changed = [this, seen]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return events_ != seen; };
+        const auto changed = [this, seen]()
+                                 ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return events_ != seen; };
         mutex_.AwaitWithTimeout(absl::Condition(&changed), kPoll);
         result_.stall_s += Seconds() - begin;
         continue;
       }
     }
-    if (op->kind == ComputeOp::Kind::kProject && job_.stream != nullptr) {
+    if (op->kind == ComputeOp::Kind::kProject &&
+        ordered_[size_t{op->column} * job_.problem.layers + op->layer]) {
       job_.stream->Cancel(ItemsOf({op->column, op->layer}));
     }
     const double begin = Seconds();
@@ -342,7 +420,8 @@ absl::StatusOr<LoadResult> Load::Run() {
       result_.timeline.push_back({LoadEvent::Kind::kComputed, op->column, op->layer, begin, end});
     } else {  // ATTN belongs to the layer whose block it completes
       for (auto event = result_.timeline.rbegin(); event != result_.timeline.rend(); ++event) {
-        if (event->kind == LoadEvent::Kind::kComputed && event->column == op->column && event->layer == op->layer) {
+        if (event->kind == LoadEvent::Kind::kComputed && event->column == op->column &&
+            event->layer == op->layer) {
           event->end_s = end;
           break;
         }
@@ -362,7 +441,8 @@ absl::StatusOr<LoadResult> Load::Run() {
   }
   if (!job_.query.empty()) {
     const size_t width = compute_->d_model();
-    result_.last_hidden.assign(query_hidden_.end() - static_cast<ptrdiff_t>(width), query_hidden_.end());
+    result_.last_hidden.assign(query_hidden_.end() - static_cast<ptrdiff_t>(width),
+                               query_hidden_.end());
   }
   std::stable_sort(result_.timeline.begin(), result_.timeline.end(),
                    [](const LoadEvent& a, const LoadEvent& b) { return a.end_s < b.end_s; });
@@ -372,7 +452,8 @@ absl::StatusOr<LoadResult> Load::Run() {
 }  // namespace
 
 absl::StatusOr<LoadResult> RunLoad(const LoadJob& job, BlockCompute* compute, const Clock& clock) {
-  if (job.context.empty()) return absl::InvalidArgumentError("a context of 0 tokens, allowed: 1 or more");
+  if (job.context.empty())
+    return absl::InvalidArgumentError("a context of 0 tokens, allowed: 1 or more");
   if (job.problem.tokens() != job.context.size() ||
       job.problem.block_bytes.size() != size_t{job.problem.columns()} * job.problem.layers) {
     return absl::InternalError("the load's problem does not fit its context");

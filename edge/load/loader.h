@@ -1,9 +1,10 @@
-// Runs one load: streams some blocks of a context, computes the others, and runs the query's own prefill layer by layer
-// as layers become complete.
+// Runs one load: streams some blocks of a context, computes the others, and runs the query's own
+// prefill layer by layer as layers become complete.
 //
-// The thread that calls Run does all compute; items arrive on the stream's thread; one worker decodes them. Each block is filled
-// exactly once: compute claims a block before it writes, a decoded block is written only while nobody has claimed it, and
-// whoever comes second is cancelled or dropped.
+// The thread that calls Run does all compute; items arrive on the stream's thread; one worker
+// decodes them. Each block is filled exactly once: compute claims a block before it writes, a
+// decoded block is written only while nobody has claimed it, and whoever comes second is cancelled
+// or dropped.
 #pragma once
 
 #include <cstdint>
@@ -27,24 +28,25 @@ namespace sparkv {
 
 struct LoadProgress {
   uint64_t bytes_done = 0;
-  uint64_t bytes_total = 0;    // planned for the stream
+  uint64_t bytes_total = 0;  // planned for the stream
   uint32_t blocks_done = 0;
   uint32_t blocks_total = 0;
 };
 
 struct LoadJob {
-  std::span<const int32_t> context;   // token ids, at least 1
-  std::span<const int32_t> query;     // may be empty
-  KvCache* cache = nullptr;           // empty; Run extends it to context + query tokens
+  std::span<const int32_t> context;  // token ids, at least 1
+  std::span<const int32_t> query;    // may be empty
+  KvCache* cache = nullptr;          // empty; Run extends it to context + query tokens
   const LoadPolicy* policy = nullptr;
-  LoadProblem problem;                // block_bytes all 0 when there is no stream
-  ItemStream* stream = nullptr;       // null: everything is computed
+  LoadProblem problem;                    // block_bytes all 0 when there is no stream
+  ItemStream* stream = nullptr;           // null: everything is computed
   const BlockDecoder* decoder = nullptr;  // with stream
-  uint32_t planes = 0;                // of the level, with stream
+  uint32_t planes = 0;                    // of the level, with stream
   CancelToken cancel;
   std::function<void(const LoadProgress&)> progress;  // on the calling thread; may be null
-  uint32_t step_rows = 256;           // rows between two cancellation checks
-  absl::Duration stall_limit = absl::Seconds(15);  // items outstanding and no byte for so long: the stream is given up
+  uint32_t step_rows = 256;                           // rows between two cancellation checks
+  absl::Duration stall_limit =
+      absl::Seconds(15);  // items outstanding and no byte for so long: the stream is given up
 };
 
 struct LoadEvent {
@@ -52,28 +54,29 @@ struct LoadEvent {
   Kind kind;
   uint32_t column = 0;
   uint32_t layer = 0;
-  double begin_s = 0;   // since Run began
+  double begin_s = 0;  // since Run began
   double end_s = 0;
 };
 
 struct LoadResult {
-  std::vector<float> last_hidden;      // [d_model] of the last query token after the last layer; empty without a query
+  std::vector<float>
+      last_hidden;  // [d_model] of the last query token after the last layer; empty without a query
   LoadPlan plan;
-  std::vector<LoadEvent> timeline;     // by end time
-  std::vector<std::string> degraded;   // why the plan was left; empty: as planned
-  double stream_s = 0;                 // first order -> last item
-  double decode_s = 0;                 // codec work
-  double compute_s = 0;                // PROJ and ATTN of context blocks
-  double stall_s = 0;                  // compute idle
-  double query_s = 0;                  // QUERY
+  std::vector<LoadEvent> timeline;    // by end time
+  std::vector<std::string> degraded;  // why the plan was left; empty: as planned
+  double stream_s = 0;                // first order -> last item
+  double decode_s = 0;                // codec work
+  double compute_s = 0;               // PROJ and ATTN of context blocks
+  double stall_s = 0;                 // compute idle
+  double query_s = 0;                 // QUERY
   double total_s = 0;
   uint64_t bytes_fetched = 0;
   uint32_t blocks_streamed = 0;
   uint32_t blocks_computed = 0;
 };
 
-// Cancelled, ResourceExhausted (KV memory), or an error of compute; trouble of the stream is never an error. On error
-// the cache's content is undefined. The stream is stopped when Run returns.
+// Cancelled, ResourceExhausted (KV memory), or an error of compute; trouble of the stream is never
+// an error. On error the cache's content is undefined. The stream is stopped when Run returns.
 absl::StatusOr<LoadResult> RunLoad(const LoadJob& job, BlockCompute* compute, const Clock& clock);
 
 }  // namespace sparkv

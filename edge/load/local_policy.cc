@@ -11,9 +11,11 @@ class LocalPolicy final : public LoadPolicy {
     LoadPlan plan;
     plan.policy = name();
     plan.depth.assign(problem.columns(), problem.layers);
-    for (uint32_t t = 0; t < problem.columns(); ++t) plan.predicted_s += PrefixSeconds(problem, t, problem.layers);
+    for (uint32_t t = 0; t < problem.columns(); ++t)
+      plan.predicted_s += PrefixSeconds(problem, t, problem.layers);
     if (problem.query_tokens > 0) {
-      plan.predicted_s += problem.layers * problem.compute.Query(problem.tokens(), problem.query_tokens);
+      plan.predicted_s +=
+          problem.layers * problem.compute.Query(problem.tokens(), problem.query_tokens);
     }
     plan.lower_bound_s = plan.predicted_s;
     return plan;

@@ -1,5 +1,5 @@
-// What a load costs and what a plan says: for each column t the depth D_t of its computed prefix of layers, and the order in
-// which the other blocks are streamed.
+// What a load costs and what a plan says: for each column t the depth D_t of its computed prefix of
+// layers, and the order in which the other blocks are streamed.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace sparkv {
 
 // Seconds of compute, measured on the device.
 struct ComputeCosts {
-  double proj_row = 0;         // PROJ of one token in one layer
-  double dense_row = 0;        // ATTN of one token in one layer without its attention over history
-  double attend_row_key = 0;   // attention of one token over one key in one layer
-  double query_layer = 0;      // fixed part of QUERY(l)
-  double query_row = 0;        // QUERY(l) for each query token, attention over history apart
+  double proj_row = 0;        // PROJ of one token in one layer
+  double dense_row = 0;       // ATTN of one token in one layer without its attention over history
+  double attend_row_key = 0;  // attention of one token over one key in one layer
+  double query_layer = 0;     // fixed part of QUERY(l)
+  double query_row = 0;       // QUERY(l) for each query token, attention over history apart
 
   double Project(uint32_t rows) const { return proj_row * rows; }
   // ATTN of `rows` tokens that begin at position `begin`: row i sees begin + i + 1 keys.
@@ -32,13 +32,14 @@ struct ComputeCosts {
 // A load as the planner sees it.
 struct LoadProblem {
   uint32_t layers = 0;
-  std::vector<uint32_t> column_tokens;      // [columns]
-  std::vector<uint64_t> block_bytes;        // [columns][layers] at the level in use; 0: cannot be streamed
+  std::vector<uint32_t> column_tokens;  // [columns]
+  std::vector<uint64_t>
+      block_bytes;  // [columns][layers] at the level in use; 0: cannot be streamed
   ComputeCosts compute;
-  double link_bytes_per_s = 0;              // 0: no link
+  double link_bytes_per_s = 0;  // 0: no link
   double rtt_s = 0;
-  double decode_s_per_byte = 0;             // codec time of streamed bytes, charged to compute
-  uint32_t query_tokens = 0;                // 0: nothing is asked after the load
+  double decode_s_per_byte = 0;  // codec time of streamed bytes, charged to compute
+  uint32_t query_tokens = 0;     // 0: nothing is asked after the load
 
   uint32_t columns() const { return static_cast<uint32_t>(column_tokens.size()); }
   uint64_t bytes(uint32_t t, uint32_t l) const { return block_bytes[size_t{t} * layers + l]; }
@@ -54,12 +55,12 @@ struct BlockRef {
 
 struct LoadPlan {
   std::string policy;
-  std::vector<uint32_t> depth;        // D_t: layers [0, D_t) of column t are computed here
-  std::vector<BlockRef> order;        // the other blocks, in the order of the stream
-  bool pipelined_query = true;        // QUERY(l) may run before the last block is there
-  bool work_conserving = false;       // idle compute takes blocks from the end of the stream
-  double predicted_s = 0;             // TTFT without queue and look-up; 0: the policy predicts nothing
-  double lower_bound_s = 0;           // the same with fractional depths and no dependencies
+  std::vector<uint32_t> depth;   // D_t: layers [0, D_t) of column t are computed here
+  std::vector<BlockRef> order;   // the other blocks, in the order of the stream
+  bool pipelined_query = true;   // QUERY(l) may run before the last block is there
+  bool work_conserving = false;  // idle compute takes blocks from the end of the stream
+  double predicted_s = 0;        // TTFT without queue and look-up; 0: the policy predicts nothing
+  double lower_bound_s = 0;      // the same with fractional depths and no dependencies
 };
 
 // Seconds to compute layers [0, depth) of column t: PROJ of each, ATTN of all but the top one.

@@ -13,7 +13,8 @@ absl::StatusOr<std::unique_ptr<LoadPolicy>> MakePolicy(const std::string& name) 
       absl::StrCat("policy \"", name, "\" is unknown; allowed: sparkv, stream, local, cake"));
 }
 
-std::vector<BlockRef> LayerMajorOrder(const LoadProblem& problem, const std::vector<uint32_t>& depth) {
+std::vector<BlockRef> LayerMajorOrder(const LoadProblem& problem,
+                                      const std::vector<uint32_t>& depth) {
   std::vector<BlockRef> order;
   for (uint32_t l = 0; l < problem.layers; ++l) {
     for (uint32_t t = 0; t < problem.columns(); ++t) {

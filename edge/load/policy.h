@@ -17,17 +17,20 @@ class LoadPolicy {
   virtual LoadPlan Plan(const LoadProblem& problem) const = 0;
 };
 
-std::unique_ptr<LoadPolicy> MakeSparkvPolicy();   // D-profile plan, query pipelined, work-conserving
-std::unique_ptr<LoadPolicy> MakeStreamPolicy();   // everything streamed, layer by layer
-std::unique_ptr<LoadPolicy> MakeLocalPolicy();    // everything computed
-std::unique_ptr<LoadPolicy> MakeCakePolicy();     // computed from the first column, streamed from the last, until they meet
+std::unique_ptr<LoadPolicy> MakeSparkvPolicy();  // D-profile plan, query pipelined, work-conserving
+std::unique_ptr<LoadPolicy> MakeStreamPolicy();  // everything streamed, layer by layer
+std::unique_ptr<LoadPolicy> MakeLocalPolicy();   // everything computed
+std::unique_ptr<LoadPolicy>
+MakeCakePolicy();  // computed from the first column, streamed from the last, until they meet
 // Given depths, one for each column (missing ones are 0): for tests and experiments.
 std::unique_ptr<LoadPolicy> MakeStaticPolicy(std::vector<uint32_t> depth);
 
 // By name: sparkv, stream, local, cake. InvalidArgument lists them.
 absl::StatusOr<std::unique_ptr<LoadPolicy>> MakePolicy(const std::string& name);
 
-// Blocks at or above the depths, lowest layer first, columns ascending within a layer: the order in which QUERY needs them.
-std::vector<BlockRef> LayerMajorOrder(const LoadProblem& problem, const std::vector<uint32_t>& depth);
+// Blocks at or above the depths, lowest layer first, columns ascending within a layer: the order in
+// which QUERY needs them.
+std::vector<BlockRef> LayerMajorOrder(const LoadProblem& problem,
+                                      const std::vector<uint32_t>& depth);
 
 }  // namespace sparkv

@@ -1,4 +1,5 @@
-// What a load sees of the world: a stream of items, and compute. Tests put simulated ones in their place.
+// What a load sees of the world: a stream of items, and compute. Tests put simulated ones in their
+// place.
 #pragma once
 
 #include <cstdint>
@@ -52,9 +53,10 @@ class BlockCompute {
   virtual ~BlockCompute() = default;
   virtual uint32_t d_model() const = 0;
   virtual absl::Status Embed(std::span<const int32_t> tokens, float* hidden) = 0;
-  virtual absl::Status Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n, KvCache* cache) = 0;
-  virtual absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n, const KvCache& cache,
-                              uint32_t first_row) = 0;
+  virtual absl::Status Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n,
+                               KvCache* cache) = 0;
+  virtual absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
+                              const KvCache& cache, uint32_t first_row) = 0;
 };
 
 }  // namespace sparkv

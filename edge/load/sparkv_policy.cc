@@ -1,9 +1,12 @@
-// The D-profile plan: computed layers form a prefix of depth D_t in each column, the rest is streamed.
+// The D-profile plan: computed layers form a prefix of depth D_t in each column, the rest is
+// streamed.
 //
-// Each further layer of a column takes dK seconds of compute and saves dB bytes of stream. The first one costs PROJ alone, any other
-// also the ATTN below it, so a column's curve (K, B) is concave but for its cheap first step, and sorting all steps by dB/dK gives one
-// chain that holds the best set for every ratio of link to device. The walk along it balances both sides:
-//   v = max( rtt + R/r + one item's decode + the last QUERY,  K + QUERY of all layers + decode of R )
+// Each further layer of a column takes dK seconds of compute and saves dB bytes of stream. The
+// first one costs PROJ alone, any other also the ATTN below it, so a column's curve (K, B) is
+// concave but for its cheap first step, and sorting all steps by dB/dK gives one chain that holds
+// the best set for every ratio of link to device. The walk along it balances both sides:
+//   v = max( rtt + R/r + one item's decode + the last QUERY,  K + QUERY of all layers + decode of R
+//   )
 // with R the bytes still streamed and r the link's rate.
 #include <algorithm>
 #include <functional>
@@ -16,10 +19,12 @@ namespace {
 
 struct Step {
   uint32_t column;
-  uint32_t layer;       // this step makes the depth layer + 1
-  double seconds;       // dK
-  double bytes;         // dB
-  double worth() const { return seconds > 0 ? bytes / seconds : std::numeric_limits<double>::infinity(); }
+  uint32_t layer;  // this step makes the depth layer + 1
+  double seconds;  // dK
+  double bytes;    // dB
+  double worth() const {
+    return seconds > 0 ? bytes / seconds : std::numeric_limits<double>::infinity();
+  }
 };
 
 class SparkvPolicy final : public LoadPolicy {
@@ -28,8 +33,9 @@ class SparkvPolicy final : public LoadPolicy {
   LoadPlan Plan(const LoadProblem& problem) const override;
 };
 
-// The steps of a column in ascending layers, merged where a later one is worth more than an earlier one (a layer can't be taken
-// before those below it): the upper concave hull. `merged` counts the layers of each.
+// The steps of a column in ascending layers, merged where a later one is worth more than an earlier
+// one (a layer can't be taken before those below it): the upper concave hull. `merged` counts the
+// layers of each.
 void AppendHull(const LoadProblem& problem, uint32_t t, std::vector<Step>* out) {
   std::vector<Step> hull;
   double before = 0;
@@ -47,8 +53,9 @@ void AppendHull(const LoadProblem& problem, uint32_t t, std::vector<Step>* out) 
   out->insert(out->end(), hull.begin(), hull.end());
 }
 
-// Moves single depths, never out of their falling order, while that makes the load shorter: the chain's steps can be several layers
-// thick, and levelling gave some away. Returns the value reached.
+// Moves single depths, never out of their falling order, while that makes the load shorter: the
+// chain's steps can be several layers thick, and levelling gave some away. Returns the value
+// reached.
 double Refine(const LoadProblem& problem, const std::function<double(double, double)>& seconds,
               std::vector<uint32_t>* depth) {
   const uint32_t columns = problem.columns();
@@ -56,7 +63,8 @@ double Refine(const LoadProblem& problem, const std::function<double(double, dou
   double left = 0;
   for (uint32_t t = 0; t < columns; ++t) {
     computed += PrefixSeconds(problem, t, (*depth)[t]);
-    for (uint32_t l = (*depth)[t]; l < problem.layers; ++l) left += static_cast<double>(problem.bytes(t, l));
+    for (uint32_t l = (*depth)[t]; l < problem.layers; ++l)
+      left += static_cast<double>(problem.bytes(t, l));
   }
   double best = seconds(computed, left);
   constexpr int kPasses = 8;
@@ -67,7 +75,8 @@ double Refine(const LoadProblem& problem, const std::function<double(double, dou
       const uint32_t least = t + 1 == columns ? 1 : std::max(1u, (*depth)[t + 1]);
       const double other_computed = computed - PrefixSeconds(problem, t, (*depth)[t]);
       double other_left = left;
-      for (uint32_t l = (*depth)[t]; l < problem.layers; ++l) other_left -= static_cast<double>(problem.bytes(t, l));
+      for (uint32_t l = (*depth)[t]; l < problem.layers; ++l)
+        other_left -= static_cast<double>(problem.bytes(t, l));
       double own = 0;  // bytes of layers [d, layers)
       for (uint32_t d = problem.layers; d + 1 > least; --d) {
         if (d < problem.layers) own += static_cast<double>(problem.bytes(t, d));
@@ -105,7 +114,8 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
     }
   }
   // Steps are in column order, so a stable sort keeps early columns first among equals.
-  std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.worth() > b.worth(); });
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const Step& a, const Step& b) { return a.worth() > b.worth(); });
 
   const double query_layer =
       problem.query_tokens > 0 ? problem.compute.Query(problem.tokens(), problem.query_tokens) : 0;
@@ -115,7 +125,8 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
     double link = 0;
     if (left > 0) {
       if (!linked) return std::numeric_limits<double>::infinity();
-      link = problem.rtt_s + left / problem.link_bytes_per_s + problem.decode_s_per_byte * largest_item + query_layer;
+      link = problem.rtt_s + left / problem.link_bytes_per_s +
+             problem.decode_s_per_byte * largest_item + query_layer;
     }
     return std::max(link, computed + query + problem.decode_s_per_byte * left);
   };
@@ -126,8 +137,10 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
   double bound = best;
   size_t taken = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
-    // Between two steps both sides are linear: the crossing may lie inside (the bound's fractional depth).
-    const double before_link = left > 0 && linked ? problem.rtt_s + left / problem.link_bytes_per_s : 0;
+    // Between two steps both sides are linear: the crossing may lie inside (the bound's fractional
+    // depth).
+    const double before_link =
+        left > 0 && linked ? problem.rtt_s + left / problem.link_bytes_per_s : 0;
     const double before_compute = computed + query + problem.decode_s_per_byte * left;
     computed += steps[i].seconds;
     left = std::max(0.0, left - steps[i].bytes);
@@ -153,10 +166,11 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
   if (!linked) plan.depth.assign(problem.columns(), problem.layers);
   // D_t >= 1: the first layer needs no history.
   for (uint32_t& depth : plan.depth) depth = std::max(depth, 1u);
-  // A deeper column behind a shallower one would wait for its K, V. Level them, once by lowering and once by raising, and keep
-  // the better after refinement.
+  // A deeper column behind a shallower one would wait for its K, V. Level them, once by lowering
+  // and once by raising, and keep the better after refinement.
   std::vector<uint32_t> raised = plan.depth;
-  for (uint32_t t = 1; t < problem.columns(); ++t) plan.depth[t] = std::min(plan.depth[t], plan.depth[t - 1]);
+  for (uint32_t t = 1; t < problem.columns(); ++t)
+    plan.depth[t] = std::min(plan.depth[t], plan.depth[t - 1]);
   for (uint32_t t = problem.columns() - 1; t-- > 0;) raised[t] = std::max(raised[t], raised[t + 1]);
   if (linked) {
     best = Refine(problem, seconds, &plan.depth);

@@ -23,8 +23,8 @@ std::string Show(const ItemRef& item) {
 
 }  // namespace
 
-Receiver::Receiver(std::shared_ptr<v1::KvCache::Stub> stub, const FetchOptions& options, const Manifest& manifest,
-                   std::string shown)
+Receiver::Receiver(std::shared_ptr<v1::KvCache::Stub> stub, const FetchOptions& options,
+                   const Manifest& manifest, std::string shown)
     : stub_(std::move(stub)), options_(options), manifest_(manifest), shown_(std::move(shown)) {}
 
 Receiver::~Receiver() { Stop(); }
@@ -32,9 +32,12 @@ Receiver::~Receiver() { Stop(); }
 void Receiver::Start(ItemSink* sink) {
   sink_ = sink;
   v1::FetchRequest open;
-  open.mutable_open()->set_context_id(AsStringView(options_.context_id).data(), options_.context_id.size());
-  open.mutable_open()->set_model_fingerprint(AsStringView(options_.model_fingerprint).data(), options_.model_fingerprint.size());
-  open.mutable_open()->set_codec_digest(AsStringView(options_.codec_digest).data(), options_.codec_digest.size());
+  open.mutable_open()->set_context_id(AsStringView(options_.context_id).data(),
+                                      options_.context_id.size());
+  open.mutable_open()->set_model_fingerprint(AsStringView(options_.model_fingerprint).data(),
+                                             options_.model_fingerprint.size());
+  open.mutable_open()->set_codec_digest(AsStringView(options_.codec_digest).data(),
+                                        options_.codec_digest.size());
   open.mutable_open()->set_window_bytes(options_.window_bytes);
   {
     absl::MutexLock lock(&mutex_);
@@ -80,7 +83,9 @@ void Receiver::WriteRequests() {
     v1::FetchRequest request;
     {
       absl::MutexLock lock(&mutex_);
-      const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || !requests_.empty(); };
+      const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return closing_ || !requests_.empty();
+      };
       mutex_.Await(absl::Condition(&wake));
       if (closing_) return;
       request = std::move(requests_.front());
@@ -92,7 +97,8 @@ void Receiver::WriteRequests() {
 
 absl::Status Receiver::TakeFrame(const v1::FetchResponse::Frame& frame) {
   const ItemRef item = FromProto(frame.item());
-  if (item.column >= manifest_.columns.size() || item.layer >= manifest_.geometry.layers || item.plane >= manifest_.planes) {
+  if (item.column >= manifest_.columns.size() || item.layer >= manifest_.geometry.layers ||
+      item.plane >= manifest_.planes) {
     return absl::DataLossError(absl::StrCat(Show(item), " is not in the manifest"));
   }
   const ItemInfo& info = manifest_.item(item.column, item.layer, item.plane);
@@ -101,11 +107,13 @@ absl::Status Receiver::TakeFrame(const v1::FetchResponse::Frame& frame) {
     assembled_.clear();
     assembled_.reserve(info.bytes);
   } else if (!(item == current_) || frame.offset() != assembled_.size()) {
-    return absl::DataLossError(absl::StrCat(Show(item), ": a frame at offset ", frame.offset(), " does not continue at ",
-                                            assembled_.size()));
+    return absl::DataLossError(absl::StrCat(Show(item), ": a frame at offset ", frame.offset(),
+                                            " does not continue at ", assembled_.size()));
   }
-  if (frame.data().size() > kMaxFrameBytes || frame.data().size() > info.bytes - assembled_.size()) {
-    return absl::DataLossError(absl::StrCat(Show(item), ": more than the ", info.bytes, " bytes of the manifest"));
+  if (frame.data().size() > kMaxFrameBytes ||
+      frame.data().size() > info.bytes - assembled_.size()) {
+    return absl::DataLossError(
+        absl::StrCat(Show(item), ": more than the ", info.bytes, " bytes of the manifest"));
   }
   bytes_.fetch_add(frame.data().size(), std::memory_order_relaxed);
   assembled_ += frame.data();
@@ -118,9 +126,12 @@ absl::Status Receiver::TakeFrame(const v1::FetchResponse::Frame& frame) {
   if (!frame.last()) return absl::OkStatus();
   std::string bytes = std::exchange(assembled_, "");
   if (bytes.size() != info.bytes) {
-    sink_->OnItemFailed(item, absl::DataLossError(absl::StrCat(Show(item), ": ", bytes.size(), " bytes, the manifest says ", info.bytes)));
+    sink_->OnItemFailed(
+        item, absl::DataLossError(absl::StrCat(Show(item), ": ", bytes.size(),
+                                               " bytes, the manifest says ", info.bytes)));
   } else if (Crc32c(AsBytes(bytes)) != info.crc32c) {
-    sink_->OnItemFailed(item, absl::DataLossError(absl::StrCat(Show(item), ": the checksum is wrong")));
+    sink_->OnItemFailed(item,
+                        absl::DataLossError(absl::StrCat(Show(item), ": the checksum is wrong")));
   } else {
     sink_->OnItem(item, std::move(bytes));
   }
@@ -133,19 +144,25 @@ void Receiver::ReadResponses() {
   while (broken.ok() && call_->Read(&response)) {
     if (stopped_.load()) break;
     switch (response.kind_case()) {
-      case v1::FetchResponse::kFrame: broken = TakeFrame(response.frame()); break;
+      case v1::FetchResponse::kFrame:
+        broken = TakeFrame(response.frame());
+        break;
       case v1::FetchResponse::kFailed:
         sink_->OnItemFailed(FromProto(response.failed().item()),
-                            absl::Status(StatusCodeFromWire(response.failed().code()), response.failed().message()));
+                            absl::Status(StatusCodeFromWire(response.failed().code()),
+                                         response.failed().message()));
         break;
-      default: break;  // opened, cancelled: nothing to do
+      default:
+        break;  // opened, cancelled: nothing to do
     }
   }
   if (!broken.ok()) context_.TryCancel();
   const absl::Status finished = FromGrpc(call_->Finish());
   if (stopped_.load()) return;
-  if (broken.ok()) broken = finished.ok() ? absl::UnavailableError("the server ended the stream") : finished;
-  sink_->OnBroken(absl::Status(broken.code(), absl::StrCat("server ", shown_, ": ", broken.message())));
+  if (broken.ok())
+    broken = finished.ok() ? absl::UnavailableError("the server ended the stream") : finished;
+  sink_->OnBroken(
+      absl::Status(broken.code(), absl::StrCat("server ", shown_, ": ", broken.message())));
 }
 
 void Receiver::Stop() {

@@ -19,13 +19,14 @@
 
 namespace sparkv {
 
-// Two threads: one writes requests, so that Order and Cancel never block on the network, one reads frames. Items are
-// assembled from frames in order, and their length and CRC-32C are compared with the manifest's.
+// Two threads: one writes requests, so that Order and Cancel never block on the network, one reads
+// frames. Items are assembled from frames in order, and their length and CRC-32C are compared with
+// the manifest's.
 class Receiver final : public ItemStream {
  public:
   // The manifest must outlive it. `shown` names the server in messages.
-  Receiver(std::shared_ptr<v1::KvCache::Stub> stub, const FetchOptions& options, const Manifest& manifest,
-           std::string shown);
+  Receiver(std::shared_ptr<v1::KvCache::Stub> stub, const FetchOptions& options,
+           const Manifest& manifest, std::string shown);
   ~Receiver() override;
 
   void Start(ItemSink* sink) override;

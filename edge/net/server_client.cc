@@ -22,10 +22,12 @@ std::string Bytes(const Digest& digest) { return std::string(AsStringView(digest
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServerClient>> ServerClient::Create(const std::string& target, const ClientTls& tls,
+absl::StatusOr<std::unique_ptr<ServerClient>> ServerClient::Create(const std::string& target,
+                                                                   const ClientTls& tls,
                                                                    const std::string& shown) {
   ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, MakeChannel(target, tls));
-  return std::unique_ptr<ServerClient>(new ServerClient(std::move(channel), shown.empty() ? target : shown));
+  return std::unique_ptr<ServerClient>(
+      new ServerClient(std::move(channel), shown.empty() ? target : shown));
 }
 
 ServerClient::ServerClient(std::shared_ptr<grpc::Channel> channel, std::string shown)
@@ -35,8 +37,9 @@ absl::Status ServerClient::Named(const grpc::Status& status) const {
   const absl::Status plain = FromGrpc(status);
   if (plain.ok()) return plain;
   // A deadline means that the server cannot be reached now, as far as the caller is concerned.
-  const absl::StatusCode code =
-      plain.code() == absl::StatusCode::kDeadlineExceeded ? absl::StatusCode::kUnavailable : plain.code();
+  const absl::StatusCode code = plain.code() == absl::StatusCode::kDeadlineExceeded
+                                    ? absl::StatusCode::kUnavailable
+                                    : plain.code();
   return absl::Status(code, absl::StrCat("server ", shown_, ": ", plain.message()));
 }
 
@@ -48,7 +51,8 @@ absl::StatusOr<v1::ServerInfo> ServerClient::Info(absl::Duration deadline) {
   return info;
 }
 
-absl::StatusOr<Manifest> ServerClient::Lookup(const Digest& context_id, absl::Duration deadline, std::string* name) {
+absl::StatusOr<Manifest> ServerClient::Lookup(const Digest& context_id, absl::Duration deadline,
+                                              std::string* name) {
   grpc::ClientContext context;
   SetDeadline(&context, deadline);
   v1::LookupRequest request;
@@ -57,16 +61,19 @@ absl::StatusOr<Manifest> ServerClient::Lookup(const Digest& context_id, absl::Du
   RETURN_IF_ERROR(Named(stub_->Lookup(&context, request, &manifest)));
   absl::StatusOr<Manifest> checked = FromProto(manifest);
   if (!checked.ok()) {
-    return absl::DataLossError(absl::StrCat("server ", shown_, " sent a bad manifest: ", checked.status().message()));
+    return absl::DataLossError(
+        absl::StrCat("server ", shown_, " sent a bad manifest: ", checked.status().message()));
   }
   if (checked->context_id != context_id) {
-    return absl::DataLossError(absl::StrCat("server ", shown_, " sent the manifest of another context"));
+    return absl::DataLossError(
+        absl::StrCat("server ", shown_, " sent the manifest of another context"));
   }
   if (name != nullptr) *name = manifest.name();
   return checked;
 }
 
-absl::StatusOr<v1::ContextInfo> ServerClient::Show(const Digest& context_id, absl::Duration deadline) {
+absl::StatusOr<v1::ContextInfo> ServerClient::Show(const Digest& context_id,
+                                                   absl::Duration deadline) {
   grpc::ClientContext context;
   SetDeadline(&context, deadline);
   v1::ShowRequest request;
@@ -105,8 +112,8 @@ absl::StatusOr<uint64_t> ServerClient::Delete(const Digest& context_id, absl::Du
 }
 
 absl::StatusOr<v1::ContextInfo> ServerClient::Precompute(
-    const v1::PrecomputeRequest& request, const std::function<void(const v1::PrecomputeProgress&)>& progress,
-    const CancelToken& cancel) {
+    const v1::PrecomputeRequest& request,
+    const std::function<void(const v1::PrecomputeProgress&)>& progress, const CancelToken& cancel) {
   grpc::ClientContext context;
   // Read blocks; a watcher turns the token into a cancelled call.
   std::atomic<bool> ended{false};
@@ -134,11 +141,14 @@ absl::StatusOr<v1::ContextInfo> ServerClient::Precompute(
   ended.store(true);
   watcher.join();
   RETURN_IF_ERROR(Named(status));
-  if (!have) return absl::UnavailableError(absl::StrCat("server ", shown_, " ended the precompute without a result"));
+  if (!have)
+    return absl::UnavailableError(
+        absl::StrCat("server ", shown_, " ended the precompute without a result"));
   return done;
 }
 
-std::unique_ptr<ItemStream> ServerClient::Fetch(const FetchOptions& options, const Manifest& manifest) {
+std::unique_ptr<ItemStream> ServerClient::Fetch(const FetchOptions& options,
+                                                const Manifest& manifest) {
   return std::make_unique<Receiver>(stub_, options, manifest, shown_);
 }
 

@@ -21,27 +21,34 @@ struct FetchOptions {
   Digest context_id{};
   Digest model_fingerprint{};
   Digest codec_digest{};
-  uint64_t window_bytes = 0;   // 0: the server's default
+  uint64_t window_bytes = 0;  // 0: the server's default
 };
 
-// Thread-safe. Every call's errors are those of kv_cache.proto, Unavailable "server ADDRESS: …" when it cannot be reached.
+// Thread-safe. Every call's errors are those of kv_cache.proto, Unavailable "server ADDRESS: …"
+// when it cannot be reached.
 class ServerClient {
  public:
-  // Never blocks; the connection is made on first use. `target` host:port; `shown` is the name in messages (empty: target).
-  static absl::StatusOr<std::unique_ptr<ServerClient>> Create(const std::string& target, const ClientTls& tls,
+  // Never blocks; the connection is made on first use. `target` host:port; `shown` is the name in
+  // messages (empty: target).
+  static absl::StatusOr<std::unique_ptr<ServerClient>> Create(const std::string& target,
+                                                              const ClientTls& tls,
                                                               const std::string& shown = "");
 
   absl::StatusOr<v1::ServerInfo> Info(absl::Duration deadline = absl::Seconds(5));
-  absl::StatusOr<Manifest> Lookup(const Digest& context_id, absl::Duration deadline = absl::Seconds(10),
+  absl::StatusOr<Manifest> Lookup(const Digest& context_id,
+                                  absl::Duration deadline = absl::Seconds(10),
                                   std::string* name = nullptr);
-  absl::StatusOr<v1::ContextInfo> Show(const Digest& context_id, absl::Duration deadline = absl::Seconds(5));
+  absl::StatusOr<v1::ContextInfo> Show(const Digest& context_id,
+                                       absl::Duration deadline = absl::Seconds(5));
   // All pages.
   absl::StatusOr<std::vector<v1::ContextInfo>> List(absl::Duration deadline = absl::Seconds(10));
-  absl::StatusOr<uint64_t> Delete(const Digest& context_id, absl::Duration deadline = absl::Seconds(10));
+  absl::StatusOr<uint64_t> Delete(const Digest& context_id,
+                                  absl::Duration deadline = absl::Seconds(10));
   // Streams progress until done. Cancelled within 200 ms of the token.
-  absl::StatusOr<v1::ContextInfo> Precompute(const v1::PrecomputeRequest& request,
-                                             const std::function<void(const v1::PrecomputeProgress&)>& progress,
-                                             const CancelToken& cancel);
+  absl::StatusOr<v1::ContextInfo> Precompute(
+      const v1::PrecomputeRequest& request,
+      const std::function<void(const v1::PrecomputeProgress&)>& progress,
+      const CancelToken& cancel);
   // A fetch that checks every item against the manifest, which must outlive it.
   std::unique_ptr<ItemStream> Fetch(const FetchOptions& options, const Manifest& manifest);
 

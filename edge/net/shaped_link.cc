@@ -33,8 +33,8 @@ namespace sparkv {
 namespace {
 
 constexpr size_t kChunkBytes = 8 << 10;
-constexpr int kSocketBytes = 64 << 10;      // kernel buffers: what a cancel cannot call back
-constexpr double kBacklogSeconds = 0.010;   // how far ahead of the link's clock bytes are taken in
+constexpr int kSocketBytes = 64 << 10;     // kernel buffers: what a cancel cannot call back
+constexpr double kBacklogSeconds = 0.010;  // how far ahead of the link's clock bytes are taken in
 
 double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -66,7 +66,10 @@ void Tune(int fd) {
 class Lane {
  public:
   Lane(const LinkOptions& options, uint64_t seed)
-      : delay_s_(options.rtt_ms / 2000), jitter_s_(options.jitter_ms / 1000), bucket_(options.rate), rng_(seed) {}
+      : delay_s_(options.rtt_ms / 2000),
+        jitter_s_(options.jitter_ms / 1000),
+        bucket_(options.rate),
+        rng_(seed) {}
 
   // When bytes offered now leave the link's sender, and when they arrive.
   std::pair<double, double> Book(uint64_t bytes) {
@@ -92,7 +95,9 @@ class Lane {
 class Pump {
  public:
   Pump(int from, int to, int stop, Lane* lane, std::atomic<uint64_t>* counter)
-      : from_(from), to_(to), stop_(stop), lane_(lane), counter_(counter), thread_([this] { Run(); }) {}
+      : from_(from), to_(to), stop_(stop), lane_(lane), counter_(counter), thread_([this] {
+          Run();
+        }) {}
   ~Pump() { thread_.join(); }
   bool ended() const { return ended_.load(); }
 
@@ -105,8 +110,8 @@ class Pump {
 
   void Run() {
     std::deque<Chunk> queue;
-    double leaves = 0;    // when the last chunk taken in leaves the sender
-    double arrives = 0;   // order is kept: no chunk arrives before the one ahead of it
+    double leaves = 0;   // when the last chunk taken in leaves the sender
+    double arrives = 0;  // order is kept: no chunk arrives before the one ahead of it
     bool open = true;
     while (open || !queue.empty()) {
       const double now = NowSeconds();
@@ -115,8 +120,10 @@ class Pump {
       double wait = 1.0;
       if (open && !take) wait = std::min(wait, leaves - now - kBacklogSeconds);
       if (!queue.empty() && !due) wait = std::min(wait, queue.front().due - now);
-      pollfd fds[3] = {{stop_, POLLIN, 0}, {take ? from_ : -1, POLLIN, 0}, {due ? to_ : -1, POLLOUT, 0}};
-      const timespec timeout{static_cast<time_t>(wait), static_cast<long>((wait - std::floor(wait)) * 1e9)};
+      pollfd fds[3] = {
+          {stop_, POLLIN, 0}, {take ? from_ : -1, POLLIN, 0}, {due ? to_ : -1, POLLOUT, 0}};
+      const timespec timeout{static_cast<time_t>(wait),
+                             static_cast<long>((wait - std::floor(wait)) * 1e9)};
       const int ready = ::ppoll(fds, 3, wait > 0 ? &timeout : nullptr, nullptr);
       if (ready < 0 && errno != EINTR) break;
       if (fds[0].revents != 0) break;
@@ -134,7 +141,8 @@ class Pump {
       }
       if (due && fds[2].revents != 0) {
         Chunk& chunk = queue.front();
-        const ssize_t n = ::send(to_, chunk.bytes.data() + chunk.sent, chunk.bytes.size() - chunk.sent, MSG_NOSIGNAL);
+        const ssize_t n = ::send(to_, chunk.bytes.data() + chunk.sent,
+                                 chunk.bytes.size() - chunk.sent, MSG_NOSIGNAL);
         if (n < 0 && errno != EAGAIN && errno != EINTR) break;
         if (n > 0) {
           chunk.sent += static_cast<size_t>(n);
@@ -170,7 +178,8 @@ struct Connection {
 
 class Relay final : public ShapedLink {
  public:
-  Relay(const LinkOptions& options, sockaddr_storage target, socklen_t target_len, Fd listener, Fd stop, std::string address)
+  Relay(const LinkOptions& options, sockaddr_storage target, socklen_t target_len, Fd listener,
+        Fd stop, std::string address)
       : target_(target),
         target_len_(target_len),
         listener_(std::move(listener)),
@@ -182,7 +191,8 @@ class Relay final : public ShapedLink {
 
   ~Relay() override {
     const uint64_t one = 1;
-    if (::write(stop_.value, &one, sizeof(one)) < 0) {}  // an eventfd write of 1 cannot fail
+    if (::write(stop_.value, &one, sizeof(one)) < 0) {
+    }  // an eventfd write of 1 cannot fail
     thread_.join();
   }
 
@@ -240,7 +250,8 @@ class Relay final : public ShapedLink {
 absl::Status Resolve(const std::string& target, sockaddr_storage* out, socklen_t* len) {
   const size_t colon = target.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == target.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a link target is HOST:PORT, got \"", target, "\""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a link target is HOST:PORT, got \"", target, "\""));
   }
   std::string host = target.substr(0, colon);
   if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
@@ -250,17 +261,21 @@ absl::Status Resolve(const std::string& target, sockaddr_storage* out, socklen_t
   const int error = ::getaddrinfo(host.c_str(), target.substr(colon + 1).c_str(), &hints, &found);
   if (error != 0) return absl::UnavailableError(absl::StrCat(target, ": ", ::gai_strerror(error)));
   absl::Cleanup release = [found] { ::freeaddrinfo(found); };
-  std::copy_n(reinterpret_cast<const char*>(found->ai_addr), found->ai_addrlen, reinterpret_cast<char*>(out));
+  std::copy_n(reinterpret_cast<const char*>(found->ai_addr), found->ai_addrlen,
+              reinterpret_cast<char*>(out));
   *len = found->ai_addrlen;
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShapedLink>> ShapedLink::Start(const std::string& target, const LinkOptions& options) {
-  for (const auto& [name, value] : {std::pair{"RTT", options.rtt_ms}, std::pair{"jitter", options.jitter_ms}}) {
+absl::StatusOr<std::unique_ptr<ShapedLink>> ShapedLink::Start(const std::string& target,
+                                                              const LinkOptions& options) {
+  for (const auto& [name, value] :
+       {std::pair{"RTT", options.rtt_ms}, std::pair{"jitter", options.jitter_ms}}) {
     if (!(value >= 0 && value <= 60000)) {
-      return absl::InvalidArgumentError(absl::StrCat("a link ", name, " of ", value, " ms, allowed: 0..60000"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a link ", name, " of ", value, " ms, allowed: 0..60000"));
     }
   }
   sockaddr_storage address{};
@@ -274,14 +289,17 @@ absl::StatusOr<std::unique_ptr<ShapedLink>> ShapedLink::Start(const std::string&
   sockaddr_in local{};
   local.sin_family = AF_INET;
   local.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::bind(listener.value, reinterpret_cast<sockaddr*>(&local), sizeof(local)) != 0 || ::listen(listener.value, 64) != 0) {
+  if (::bind(listener.value, reinterpret_cast<sockaddr*>(&local), sizeof(local)) != 0 ||
+      ::listen(listener.value, 64) != 0) {
     return ErrnoStatus(errno, "listening for the shaped link");
   }
   socklen_t len = sizeof(local);
-  if (::getsockname(listener.value, reinterpret_cast<sockaddr*>(&local), &len) != 0) return ErrnoStatus(errno, "getsockname");
+  if (::getsockname(listener.value, reinterpret_cast<sockaddr*>(&local), &len) != 0)
+    return ErrnoStatus(errno, "getsockname");
   Fd stop(::eventfd(0, EFD_CLOEXEC));
   if (stop.value < 0) return ErrnoStatus(errno, "eventfd");
-  return std::unique_ptr<ShapedLink>(new Relay(options, address, address_len, std::move(listener), std::move(stop),
+  return std::unique_ptr<ShapedLink>(new Relay(options, address, address_len, std::move(listener),
+                                               std::move(stop),
                                                absl::StrCat("127.0.0.1:", ntohs(local.sin_port))));
 }
 

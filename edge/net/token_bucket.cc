@@ -20,7 +20,8 @@ constexpr size_t kMaxIntervals = 1000000;
 
 absl::StatusOr<RateTrace> RateTrace::Constant(double mbit) {
   if (!(mbit > 0 && mbit <= kMaxMbit)) {
-    return absl::InvalidArgumentError(absl::StrCat("a link rate of ", mbit, " Mbit/s, allowed: above 0 to ", kMaxMbit));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a link rate of ", mbit, " Mbit/s, allowed: above 0 to ", kMaxMbit));
   }
   RateTrace trace;
   trace.mbit_ = {mbit};
@@ -29,15 +30,18 @@ absl::StatusOr<RateTrace> RateTrace::Constant(double mbit) {
 
 absl::StatusOr<RateTrace> RateTrace::Intervals(std::vector<double> mbit, double interval_s) {
   if (mbit.empty() || mbit.size() > kMaxIntervals) {
-    return absl::InvalidArgumentError(absl::StrCat(mbit.size(), " rates, allowed: 1..", kMaxIntervals));
+    return absl::InvalidArgumentError(
+        absl::StrCat(mbit.size(), " rates, allowed: 1..", kMaxIntervals));
   }
   if (!(interval_s > 0 && interval_s <= 86400)) {
-    return absl::InvalidArgumentError(absl::StrCat("an interval of ", interval_s, " s, allowed: above 0 to 86400"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("an interval of ", interval_s, " s, allowed: above 0 to 86400"));
   }
   bool any = false;
   for (const double rate : mbit) {
     if (!(rate >= 0 && rate <= kMaxMbit)) {
-      return absl::InvalidArgumentError(absl::StrCat("a link rate of ", rate, " Mbit/s, allowed: 0..", kMaxMbit));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a link rate of ", rate, " Mbit/s, allowed: 0..", kMaxMbit));
     }
     any = any || rate > 0;
   }
@@ -61,15 +65,18 @@ absl::StatusOr<RateTrace> RateTrace::Parse(const std::string& text, const std::s
     const bool interval = absl::ConsumePrefix(&rest, "interval ");
     double value;
     if (!absl::SimpleAtod(rest, &value)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ":", number, ": expected Mbit/s or \"interval SECONDS\", got \"", rest, "\""));
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, ":", number, ": expected Mbit/s or \"interval SECONDS\", got \"", rest, "\""));
     }
-    if (interval) interval_s = value;
-    else rates.push_back(value);
+    if (interval)
+      interval_s = value;
+    else
+      rates.push_back(value);
     if (rates.size() > kMaxIntervals) break;
   }
   absl::StatusOr<RateTrace> trace = Intervals(std::move(rates), interval_s);
-  if (!trace.ok()) return absl::InvalidArgumentError(absl::StrCat(name, ": ", trace.status().message()));
+  if (!trace.ok())
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", trace.status().message()));
   return trace;
 }
 

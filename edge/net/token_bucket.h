@@ -16,8 +16,8 @@ class RateTrace {
   static absl::StatusOr<RateTrace> Constant(double mbit);  // InvalidArgument unless > 0 and <= 1e6
   // 1 to 1e6 rates >= 0, at least one > 0; interval_s > 0.
   static absl::StatusOr<RateTrace> Intervals(std::vector<double> mbit, double interval_s);
-  // A text file: one Mbit/s for each line, '#' comments; a line "interval SECONDS" (default 1) before the rates. InvalidArgument names
-  // the line.
+  // A text file: one Mbit/s for each line, '#' comments; a line "interval SECONDS" (default 1)
+  // before the rates. InvalidArgument names the line.
   static absl::StatusOr<RateTrace> Parse(const std::string& text, const std::string& name);
 
   bool unlimited() const { return mbit_.empty(); }
@@ -43,7 +43,7 @@ class TokenBucket {
 
  private:
   RateTrace rate_;
-  double origin_s_ = 0;   // time at which the trace began
+  double origin_s_ = 0;  // time at which the trace began
   double free_s_ = 0;
 };
 

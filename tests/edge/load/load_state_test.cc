@@ -96,7 +96,8 @@ TEST_CASE("a block belongs to whoever claims it first") {
   REQUIRE(other.NextOp().has_value());
 }
 
-// Whatever arrives in whatever order, and whenever the stream dies: every op is legal, each block is filled once, and it ends.
+// Whatever arrives in whatever order, and whenever the stream dies: every op is legal, each block
+// is filled once, and it ends.
 TEST_CASE("random streams end with each block filled exactly once") {
   for (uint32_t seed = 0; seed < 500; ++seed) {
     std::mt19937 rng(seed);

@@ -1,5 +1,6 @@
-// The loader with a scripted stream and a compute whose K/V are a checkable function of (layer, position, history), so that a
-// wrong order, a lost block or a stale hidden row shows in the result.
+// The loader with a scripted stream and a compute whose K/V are a checkable function of (layer,
+// position, history), so that a wrong order, a lost block or a stale hidden row shows in the
+// result.
 #include "edge/load/loader.h"
 
 #include <cmath>
@@ -15,8 +16,8 @@ namespace {
 
 constexpr KvGeometry kGeometry{3, 1, 2, KvDtype::kF16};
 
-// hidden [n][1]. K = hidden + layer, V = position. Attend: hidden = mean over K of rows [0, row], plus one: it reads
-// every earlier row of the layer, so a missing block changes what comes out.
+// hidden [n][1]. K = hidden + layer, V = position. Attend: hidden = mean over K of rows [0, row],
+// plus one: it reads every earlier row of the layer, so a missing block changes what comes out.
 class FakeCompute final : public BlockCompute {
  public:
   uint32_t d_model() const override { return 1; }
@@ -24,7 +25,8 @@ class FakeCompute final : public BlockCompute {
     for (size_t i = 0; i < tokens.size(); ++i) hidden[i] = static_cast<float>(tokens[i] % 17);
     return absl::OkStatus();
   }
-  absl::Status Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n, KvCache* cache) override {
+  absl::Status Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n,
+                       KvCache* cache) override {
     std::vector<float> k(size_t{n} * 2), v(size_t{n} * 2);
     for (uint32_t i = 0; i < n; ++i) {
       k[2 * i] = k[2 * i + 1] = hidden[i] + static_cast<float>(layer);
@@ -35,14 +37,15 @@ class FakeCompute final : public BlockCompute {
     if (cancel_at > 0 && projects == cancel_at) cancel.Cancel();
     return absl::OkStatus();
   }
-  absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n, const KvCache& cache,
-                      uint32_t first_row) override {
+  absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
+                      const KvCache& cache, uint32_t first_row) override {
     std::vector<float> k(size_t{begin + n} * 2);
     cache.ReadRows(layer, KvSide::kK, 0, begin + n, k.data(), k.size());
     double sum = 0;
     for (uint32_t i = 0; i < begin + n; ++i) {
       sum += k[2 * i];
-      if (i >= begin + first_row) hidden[i - begin] = static_cast<float>(std::round(sum / (i + 1) * 4) / 4) + 1;
+      if (i >= begin + first_row)
+        hidden[i - begin] = static_cast<float>(std::round(sum / (i + 1) * 4) / 4) + 1;
     }
     return absl::OkStatus();
   }
@@ -54,7 +57,8 @@ class FakeCompute final : public BlockCompute {
 // Delivers items of a computed reference from a thread, with faults on request.
 class ScriptedStream final : public ItemStream {
  public:
-  ScriptedStream(std::vector<std::vector<std::string>> blocks, uint32_t layers) : blocks_(std::move(blocks)), layers_(layers) {}
+  ScriptedStream(std::vector<std::vector<std::string>> blocks, uint32_t layers)
+      : blocks_(std::move(blocks)), layers_(layers) {}
   ~ScriptedStream() override { Stop(); }
   void Start(ItemSink* sink) override { sink_ = sink; }
   void Order(std::vector<ItemRef> items, bool) override {
@@ -84,7 +88,7 @@ class ScriptedStream final : public ItemStream {
   uint64_t bytes_received() const override { return bytes_.load(); }
 
   int break_after = -1, silent_after = -1, fail_at = -1, corrupt_at = -1;
-  size_t cancelled = 0;
+  std::atomic<size_t> cancelled{0};
 
  private:
   const std::vector<std::vector<std::string>> blocks_;
@@ -104,13 +108,16 @@ struct Fixture {
     pool = *created;
     decoder = *FindDecoder("f16");
     problem.layers = kGeometry.layers;
-    for (uint32_t t = 0; t < ColumnCount(tokens); ++t) problem.column_tokens.push_back(ColumnTokens(tokens, t));
+    for (uint32_t t = 0; t < ColumnCount(tokens); ++t)
+      problem.column_tokens.push_back(ColumnTokens(tokens, t));
     problem.block_bytes.assign(size_t{problem.columns()} * problem.layers, 0);
     problem.compute.proj_row = problem.compute.dense_row = 1e-7;
     problem.link_bytes_per_s = 1e6;
     problem.query_tokens = query_tokens;
     reference = std::make_unique<KvCache>(pool);
-    const auto local = Load(nullptr, {kGeometry.layers, kGeometry.layers, kGeometry.layers, kGeometry.layers}, reference.get());
+    const auto local =
+        Load(nullptr, {kGeometry.layers, kGeometry.layers, kGeometry.layers, kGeometry.layers},
+             reference.get());
     REQUIRE_OK(local);
     expected = local->last_hidden;
     const BlockEncoder* encoder = *FindEncoder("f16");
@@ -118,10 +125,12 @@ struct Fixture {
       const BlockShape shape{kGeometry.kv_heads, problem.column_tokens[t], kGeometry.head_dim};
       for (uint32_t l = 0; l < problem.layers; ++l) {
         std::vector<uint16_t> k(shape.elements()), v(shape.elements());
-        REQUIRE_OK(reference->ExportBlock(l, problem.begin(t), problem.column_tokens[t], k.data(), v.data()));
+        REQUIRE_OK(reference->ExportBlock(l, problem.begin(t), problem.column_tokens[t], k.data(),
+                                          v.data()));
         auto planes = encoder->EncodeBlock(shape, k.data(), v.data());
         REQUIRE_OK(planes);
-        for (const std::string& plane : *planes) problem.block_bytes[t * problem.layers + l] += plane.size();
+        for (const std::string& plane : *planes)
+          problem.block_bytes[t * problem.layers + l] += plane.size();
         blocks.push_back(*planes);
       }
     }
@@ -168,14 +177,17 @@ struct Fixture {
   absl::Duration stall_limit = absl::Seconds(30);
 };
 
-TEST_CASE("every split of streamed and computed layers gives the same K, V and the same last hidden row") {
+TEST_CASE(
+    "every split of streamed and computed layers gives the same K, V and the same last hidden "
+    "row") {
   for (const uint32_t tokens : {1u, 700u, 1025u, 3000u}) {
     Fixture f(tokens, 5);
     const uint32_t columns = f.problem.columns();
     const uint32_t splits = static_cast<uint32_t>(std::pow(kGeometry.layers + 1, columns));
     for (uint32_t split = 0; split < splits; ++split) {
       std::vector<uint32_t> depth;
-      for (uint32_t t = 0, rest = split; t < columns; ++t, rest /= kGeometry.layers + 1) depth.push_back(rest % (kGeometry.layers + 1));
+      for (uint32_t t = 0, rest = split; t < columns; ++t, rest /= kGeometry.layers + 1)
+        depth.push_back(rest % (kGeometry.layers + 1));
       ScriptedStream stream(f.blocks, kGeometry.layers);
       KvCache cache(f.pool);
       const auto result = f.Load(&stream, depth, &cache);

@@ -35,11 +35,13 @@ double Value(const LoadProblem& p, const std::vector<uint32_t>& depth) {
   const double q = p.query_tokens > 0 ? p.compute.Query(p.tokens(), p.query_tokens) : 0;
   double largest = 0;
   for (const uint64_t b : p.block_bytes) largest = std::max(largest, static_cast<double>(b));
-  const double link = left > 0 ? p.rtt_s + left / p.link_bytes_per_s + p.decode_s_per_byte * largest + q : 0;
+  const double link =
+      left > 0 ? p.rtt_s + left / p.link_bytes_per_s + p.decode_s_per_byte * largest + q : 0;
   return std::max(link, computed + q * p.layers + p.decode_s_per_byte * left);
 }
 
-// Over all profiles that never grow along the context, each at least 1: compute never waits for the link then.
+// Over all profiles that never grow along the context, each at least 1: compute never waits for the
+// link then.
 double BestByEnumeration(const LoadProblem& p) {
   std::vector<uint32_t> depth(p.columns(), 1);
   double best = 1e300;
@@ -68,7 +70,8 @@ TEST_CASE("sparkv's plan is within 3 % of the best depth profile, or one layer o
     const double best = BestByEnumeration(p);
     INFO("seed " << seed);
     // With few layers one layer more or less is much; the plan may miss by one block's worth.
-    const double layer = std::max(p.compute.Project(kColumnTokens) + p.compute.Attend(p.begin(p.columns() - 1), kColumnTokens),
+    const double layer = std::max(p.compute.Project(kColumnTokens) +
+                                      p.compute.Attend(p.begin(p.columns() - 1), kColumnTokens),
                                   0.0);
     CHECK(Value(p, plan.depth) <= best * 1.03 + layer);
     CHECK(plan.lower_bound_s <= best * 1.0001);
@@ -81,7 +84,8 @@ TEST_CASE("with many columns and layers the plan is close to its lower bound") {
     LoadProblem p = SmallProblem(8, 30);
     p.link_bytes_per_s = mbit * 125000;
     const LoadPlan plan = MakeSparkvPolicy()->Plan(p);
-    INFO(mbit << " Mbit/s: plan " << Value(p, plan.depth) << " s, bound " << plan.lower_bound_s << " s");
+    INFO(mbit << " Mbit/s: plan " << Value(p, plan.depth) << " s, bound " << plan.lower_bound_s
+              << " s");
     CHECK(Value(p, plan.depth) <= 1.03 * plan.lower_bound_s);
   }
 }
@@ -109,7 +113,9 @@ TEST_CASE("a dead link means local, a very fast one means stream but for layer 0
   CHECK(MakeSparkvPolicy()->Plan(p).depth == std::vector<uint32_t>{1, 1, 1});
 }
 
-TEST_CASE("every policy covers each block exactly once by depth or order, but for Cake, which offers all on both sides") {
+TEST_CASE(
+    "every policy covers each block exactly once by depth or order, but for Cake, which offers all "
+    "on both sides") {
   const LoadProblem p = SmallProblem(3, 5);
   for (const char* name : {"sparkv", "stream", "local"}) {
     const LoadPlan plan = (*MakePolicy(name))->Plan(p);

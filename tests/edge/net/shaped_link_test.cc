@@ -33,7 +33,8 @@ class EchoServer {
       char buffer[4096];
       for (ssize_t n; peer >= 0 && (n = ::recv(peer, buffer, sizeof(buffer), 0)) > 0;) {
         for (ssize_t sent = 0; sent < n;) {
-          const ssize_t m = ::send(peer, buffer + sent, static_cast<size_t>(n - sent), MSG_NOSIGNAL);
+          const ssize_t m =
+              ::send(peer, buffer + sent, static_cast<size_t>(n - sent), MSG_NOSIGNAL);
           if (m <= 0) break;
           sent += m;
         }
@@ -86,11 +87,14 @@ TEST_CASE("bytes pass a shaped link whole and in order, jitter or not") {
   });
   std::string got;
   char buffer[4096];
-  for (ssize_t n; (n = ::recv(fd, buffer, sizeof(buffer), 0)) > 0;) got.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = ::recv(fd, buffer, sizeof(buffer), 0)) > 0;)
+    got.append(buffer, static_cast<size_t>(n));
   writer.join();
   ::close(fd);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::cout << "300 kB there and back over 40 Mbit/s: " << seconds * 1000 << " ms (60 ms at the rate)\n";
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::cout << "300 kB there and back over 40 Mbit/s: " << seconds * 1000
+            << " ms (60 ms at the rate)\n";
   CHECK(got == sent);
   CHECK((*link)->bytes_to_edge() == sent.size());
 }
@@ -116,7 +120,8 @@ TEST_CASE("bad targets and options are refused") {
   CHECK(ShapedLink::Start(":1", {}).status().code() == absl::StatusCode::kInvalidArgument);
   LinkOptions options;
   options.rtt_ms = -1;
-  CHECK(ShapedLink::Start("127.0.0.1:1", options).status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(ShapedLink::Start("127.0.0.1:1", options).status().code() ==
+        absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -16,9 +16,9 @@ TEST_CASE("a trace is followed through its intervals, outages and rounds") {
   const RateTrace trace = *RateTrace::Intervals({8, 0, 16}, 1);
   CHECK(trace.FinishTime(0, 500000) == Approx(0.5));
   CHECK(trace.FinishTime(0, 1000000) == Approx(1.0));
-  CHECK(trace.FinishTime(0, 1500000) == Approx(2.25));   // half a megabyte waits for second 2
+  CHECK(trace.FinishTime(0, 1500000) == Approx(2.25));  // half a megabyte waits for second 2
   CHECK(trace.FinishTime(0.5, 1000000) == Approx(2.25));
-  CHECK(trace.FinishTime(0, 3000000) == Approx(3.0));    // one whole round
+  CHECK(trace.FinishTime(0, 3000000) == Approx(3.0));  // one whole round
   CHECK(trace.FinishTime(0, 6500000) == Approx(6.5));
   CHECK(trace.FinishTime(1.2, 0) == Approx(1.2));
   CHECK(trace.At(1.5) == 0);
@@ -41,7 +41,8 @@ TEST_CASE("traces are read from text, and bad ones are refused by line") {
   const auto trace = RateTrace::Parse("# a link\ninterval 0.5\n10\n20 # better\n", "t");
   REQUIRE_OK(trace);
   CHECK(trace->At(0.6) == 20);
-  CHECK(RateTrace::Parse("10\nfast\n", "t").status().message() == "t:2: expected Mbit/s or \"interval SECONDS\", got \"fast\"");
+  CHECK(RateTrace::Parse("10\nfast\n", "t").status().message() ==
+        "t:2: expected Mbit/s or \"interval SECONDS\", got \"fast\"");
   CHECK_FALSE(RateTrace::Parse("", "t").ok());
   CHECK_FALSE(RateTrace::Parse("0\n0\n", "t").ok());
   CHECK_FALSE(RateTrace::Parse("-1\n", "t").ok());
