@@ -44,8 +44,8 @@ inline uint64_t RowBytes(const GgmlTypeInfo& info, uint64_t n) {
 }
 
 // dst[0..n) = the values of the row at src (RowBytes bytes; unaligned allowed). InvalidArgument when n is not a multiple
-// of the type's block; Unimplemented for an unknown type. Uses AVX2 where it is there; the scalar twin gives the same values
-// to the last bit but for the order of one multiply and one add in types with a minimum.
+// of the type's block; Unimplemented for an unknown type. Uses AVX2 where it is there; for finite scales the scalar twin
+// gives the same values to the last bit.
 absl::Status DequantizeRow(GgmlType type, const void* src, float* dst, size_t n);
 
 // The scalar twin.

@@ -117,13 +117,8 @@ void Q3_K(const uint8_t* s, float* y, size_t n) {
     const uint8_t* high = s;
     const uint8_t* q = s + 32;
     const float d = ReadHalf(s + 108);
-    const uint32_t a0 = ReadU32(s + 96), a1 = ReadU32(s + 100), a2 = ReadU32(s + 104);
-    constexpr uint32_t k2 = 0x03030303u, k4 = 0x0F0F0F0Fu;
-    const uint32_t packed[4] = {(a0 & k4) | ((a2 & k2) << 4), (a1 & k4) | (((a2 >> 2) & k2) << 4),
-                                ((a0 >> 4) & k4) | (((a2 >> 4) & k2) << 4),
-                                ((a1 >> 4) & k4) | (((a2 >> 6) & k2) << 4)};
     int8_t scales[16];
-    std::memcpy(scales, packed, sizeof(scales));
+    ScalesK3(s + 96, scales);
     const int8_t* scale = scales;
     uint8_t bit = 1;
     for (int half = 0; half < 2; ++half, q += 32) {

@@ -135,6 +135,8 @@ void Avx2(GgmlType type, const Problem& p, size_t batch) {
       case GgmlType::kBF16: return RowsOfBatch<internal::DecodeBF16>(p, batch);
       case GgmlType::kQ4_0: return RowsOfBatch<internal::DecodeQ4_0>(p, batch);
       case GgmlType::kQ4_1: return RowsOfBatch<internal::DecodeQ4_1>(p, batch);
+      case GgmlType::kQ5_0: return RowsOfBatch<internal::DecodeQ5_0>(p, batch);
+      case GgmlType::kQ5_1: return RowsOfBatch<internal::DecodeQ5_1>(p, batch);
       case GgmlType::kQ8_0: return RowsOfBatch<internal::DecodeQ8_0>(p, batch);
       default: break;
     }
