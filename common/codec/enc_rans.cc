@@ -3,6 +3,9 @@
 #include <algorithm>
 
 namespace sparkv {
+namespace {
+__extension__ using Wide = unsigned __int128;
+}  // namespace
 
 void NormalizeFrequencies(std::span<const uint64_t> counts, std::span<uint32_t> frequencies) {
   uint64_t total = 0;
@@ -30,6 +33,11 @@ RansOutput RansEncode(std::span<const uint8_t> symbols, uint32_t length,
                       std::span<const uint8_t> table_of_run, std::span<const uint32_t> frequencies,
                       uint32_t alphabet) {
   std::vector<uint32_t> starts(frequencies.size());
+  // x / f = (x * ceil(2^44 / f)) >> 44 exactly for x < 2^32 and f <= 2^12: the error x * (f - 1) stays below 2^44.
+  std::vector<uint64_t> reciprocals(frequencies.size());
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    if (frequencies[i] > 0) reciprocals[i] = ((uint64_t{1} << 44) - 1) / frequencies[i] + 1;
+  }
   for (size_t base = 0; base < frequencies.size(); base += alphabet) {
     uint32_t sum = 0;
     for (uint32_t s = 0; s < alphabet; ++s) {
@@ -44,6 +52,7 @@ RansOutput RansEncode(std::span<const uint8_t> symbols, uint32_t length,
   for (size_t run = table_of_run.size(); run-- > 0;) {
     const uint32_t* f = frequencies.data() + size_t{table_of_run[run]} * alphabet;
     const uint32_t* c = starts.data() + size_t{table_of_run[run]} * alphabet;
+    const uint64_t* reciprocal = reciprocals.data() + size_t{table_of_run[run]} * alphabet;
     const uint8_t* in = symbols.data() + run * length;
     for (uint32_t j = length; j-- > 0;) {
       const uint32_t s = in[j];
@@ -52,7 +61,9 @@ RansOutput RansEncode(std::span<const uint8_t> symbols, uint32_t length,
         out.words.push_back(static_cast<uint16_t>(x));
         x >>= 16;
       }
-      out.states[j % kRansLanes] = ((x / f[s]) << kRansFrequencyBits) + x % f[s] + c[s];
+      const auto quotient = static_cast<uint32_t>((Wide{x} * reciprocal[s]) >> 44);
+      out.states[j % kRansLanes] =
+          (quotient << kRansFrequencyBits) + (x - quotient * f[s]) + c[s];
     }
   }
   std::reverse(out.words.begin(), out.words.end());

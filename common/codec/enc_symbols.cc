@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <span>
 #include <string>
@@ -194,10 +195,18 @@ class Clusterer {
 };
 
 std::string PackRaw(uint64_t n, int bits, const uint8_t* symbols) {
-  if (bits == 8) return std::string(reinterpret_cast<const char*>(symbols), n);
-  BitWriter writer;
-  for (uint64_t i = 0; i < n; ++i) writer.Write(symbols[i], bits);
-  return writer.Take();
+  std::string out((n * bits + 7) / 8, '\0');
+  char* to = out.data();
+  uint64_t i = 0;
+  for (; i + 8 <= n; i += 8, to += bits) {  // 8 symbols fill `bits` bytes
+    uint64_t word = 0;
+    for (int j = 0; j < 8; ++j) word |= uint64_t{symbols[i + j]} << (j * bits);
+    std::memcpy(to, &word, static_cast<size_t>(bits));
+  }
+  uint64_t word = 0;
+  for (int j = 0; i + j < n; ++j) word |= uint64_t{symbols[i + j]} << (j * bits);
+  std::memcpy(to, &word, out.size() - (to - out.data()));
+  return out;
 }
 
 std::string PackRans(const Tables& t, uint32_t runs, uint32_t length, uint32_t alphabet,
@@ -235,10 +244,13 @@ void EncodeSymbols(uint32_t runs, uint32_t length, int bits, const uint8_t* symb
     return put(SymbolMode::kConstant, {&symbol, 1});
   }
   Tables best = clusterer.Cluster(1);
-  for (uint32_t tables = 4; tables <= std::min(runs, kMaxRansTables); tables *= 4) {
+  // Trying many tables of a large alphabet takes longer than the fraction of a percent it gains is worth.
+  const uint32_t most = std::min(runs, bits > 4 ? 16 : kMaxRansTables);
+  for (uint32_t tables = 4; tables <= most; tables *= 4) {
     Tables next = clusterer.Cluster(tables);
-    if (next.cost >= best.cost) break;
-    best = std::move(next);
+    const bool much_better = next.cost + next.cost / 256 < best.cost;
+    if (next.cost < best.cost) best = std::move(next);
+    if (!much_better) break;
   }
   const uint64_t raw_bytes = (n * bits + 7) / 8;
   const uint64_t limit = raw_bytes - raw_bytes / 32;

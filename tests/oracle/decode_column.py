@@ -6,6 +6,7 @@ usage: decode_column.py FILE [LEVEL]    prints the header and a digest of the va
 Slow and plain on purpose: it follows the order of the specification, not that of the C++ decoder.
 """
 import hashlib
+import itertools
 import struct
 import sys
 
@@ -22,12 +23,19 @@ def need(condition, message):
         raise FormatError(message)
 
 
+def crc_of_byte(value: int) -> int:
+    for _ in range(8):
+        value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+    return value
+
+
+CRC_OF_BYTE = [crc_of_byte(value) for value in range(256)]
+
+
 def crc32c(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        crc = (crc >> 8) ^ CRC_OF_BYTE[(crc ^ byte) & 0xFF]
     return crc ^ 0xFFFFFFFF
 
 
@@ -139,7 +147,7 @@ def symbols(r: Reader, runs: int, length: int, bits: int) -> list:
     x = [r.number("I") for _ in range(min(32, length))]
     need(all(state >= 65536 for state in x), "state below the bound")
     stream = struct.unpack(f"<{words}H", r.take(2 * words))
-    starts = [[sum(f[:s]) for s in range(len(f))] for f in frequencies]
+    starts = [list(itertools.accumulate([0] + f[:-1])) for f in frequencies]
     used, out = 0, []
     for run in range(runs):
         f, c, table, row = frequencies[ids[run]], starts[ids[run]], slots[ids[run]], []

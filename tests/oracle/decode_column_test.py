@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Compares the oracle with the C++ decoder on every golden column and level, bit for bit.
 
-usage: decode_column_test.py CODEC_GOLDEN_TOOL GOLDEN_FOLDER
+usage: decode_column_test.py CODEC_GOLDEN_TOOL GOLDEN_FOLDER FORMAT_MD
 """
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,11 @@ import decode_column as oracle
 def main() -> int:
     tool, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     assert oracle.crc32c(b"123456789") == 0xE3069283
+    text = pathlib.Path(sys.argv[3]).read_text(encoding="utf-8")
+    dump = re.findall(r"^    [0-9a-f]{3}: ((?:[0-9a-f]{2} ?)+)$", text, re.M)
+    if bytes.fromhex(" ".join(dump)) != (folder / "example.col").read_bytes():
+        print("FORMAT.md's worked example is not example.col")
+        return 1
     compared = 0
     for path in sorted(folder.glob("*.col")):
         blob = path.read_bytes()

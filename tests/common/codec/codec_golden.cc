@@ -27,6 +27,7 @@ const GoldenCase kCases[] = {
     {"generic.col", "generic", {2, 2, 16, KvDtype::kF16}, 70},
     {"generic_wide.col", "generic", {1, 1, 20, KvDtype::kF16}, 300},  // tails in lanes, tiles and bits
     {"generic_3_tokens.col", "generic", {2, 1, 16, KvDtype::kF16}, 3},  // all exact
+    {"example.col", "generic", {1, 1, 2, KvDtype::kF16}, 6},  // FORMAT.md's worked example
     {"f16.col", "f16", {2, 2, 16, KvDtype::kF16}, 70},
 };
 
