@@ -1,0 +1,58 @@
+#include "server/kv_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status.h"
+
+namespace sparkv {
+
+absl::StatusOr<std::unique_ptr<KvServer>> KvServer::Start(std::unique_ptr<Prefiller> prefiller,
+                                                          const KvServerOptions& options) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+  RETURN_IF_ERROR(FindEncoder(options.service.default_codec).status());
+  ASSIGN_OR_RETURN(const auto credentials, MakeServerCredentials(options.tls));
+  std::unique_ptr<KvServer> server(new KvServer());
+  server->prefiller_ = std::move(prefiller);
+  ASSIGN_OR_RETURN(server->store_, DiskStore::Open(options.store));
+  server->precomputer_ =
+      std::make_unique<Precomputer>(server->store_.get(), server->prefiller_.get(), options.precompute);
+  server->service_ = std::make_unique<KvService>(server->store_.get(), server->prefiller_.get(),
+                                                 server->precomputer_.get(), options.service);
+  grpc::ServerBuilder builder;
+  ApplyServerOptions(&builder);
+  builder.AddListeningPort(options.listen, credentials, &server->port_);
+  builder.RegisterService(server->service_.get());
+  server->server_ = builder.BuildAndStart();
+  if (server->server_ == nullptr || server->port_ == 0) {
+    server->server_.reset();
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
+                                               "; is the address right and the port free?"));
+  }
+  server->server_->GetHealthCheckService()->SetServingStatus(true);
+  return server;
+}
+
+void KvServer::Shutdown(absl::Duration grace) {
+  if (stopped_ || server_ == nullptr) return;
+  stopped_ = true;
+  server_->GetHealthCheckService()->SetServingStatus(false);
+  service_->BeginShutdown();
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+  server_->Wait();
+}
+
+KvServer::~KvServer() {
+  Shutdown(absl::ZeroDuration());
+  server_.reset();
+}
+
+}  // namespace sparkv

@@ -1,0 +1,74 @@
+// A Prefiller without a model: K/V of a token are a function of its id, its position and the token before, so that a wrong
+// position, a wrong order or a gap shows. Deterministic.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/prefiller.h"
+#include "tests/server/store_fixture.h"
+
+namespace sparkv::testing {
+
+class FakePrefiller : public Prefiller {
+ public:
+  std::string model_name() const override { return "fake"; }
+  Digest fingerprint() const override { return TestModel(); }
+  KvGeometry geometry() const override { return kTestGeometry; }
+  uint32_t vocabulary() const override { return 50000; }
+  uint32_t context_length() const override { return 8192; }
+  absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw, std::string_view system) const override {
+    std::vector<int32_t> ids;
+    if (!raw) ids.push_back(static_cast<int32_t>(1000 + system.size()));
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  absl::Status Prefill(std::span<const int32_t> tokens, KvCache* cache, const CancelToken& cancel,
+                       const std::function<void(uint32_t)>& progress) override {
+    const uint32_t begin = cache->tokens();
+    if (on_prefill) on_prefill(begin);
+    RETURN_IF_ERROR(cancel.Check());
+    RETURN_IF_ERROR(cache->Extend(begin + static_cast<uint32_t>(tokens.size())));
+    const KvGeometry g = geometry();
+    std::vector<float> before(g.row()), k(g.row()), v(g.row());
+    for (uint32_t i = 0; i < tokens.size(); ++i) {
+      for (uint32_t layer = 0; layer < g.layers; ++layer) {
+        if (begin + i > 0) {
+          cache->ReadRows(layer, KvSide::kK, begin + i - 1, 1, before.data(), g.head_dim);
+        }
+        for (uint32_t d = 0; d < g.row(); ++d) {
+          // Small integers: exact in f16, and every row depends on all before it.
+          k[d] = static_cast<float>((static_cast<int>(before[d]) * 7 + tokens[i] + static_cast<int32_t>(begin + i + d + layer)) % 1021);
+          v[d] = static_cast<float>((tokens[i] * 3 + static_cast<int32_t>(d)) % 509);
+        }
+        cache->WriteRows(layer, begin + i, 1, k.data(), v.data(), g.row());
+      }
+      if (i % 256 == 255) {
+        progress(i + 1);
+        if (cancel.cancelled()) {
+          cache->Truncate(begin);
+          return cancel.Check();
+        }
+      }
+    }
+    prefilled += static_cast<uint32_t>(tokens.size());
+    progress(static_cast<uint32_t>(tokens.size()));
+    return absl::OkStatus();
+  }
+
+  std::function<void(uint32_t)> on_prefill;  // called with the first position, on the engine's thread
+  std::atomic<uint32_t> prefilled = 0;
+};
+
+// The K/V that a context of `tokens` must have: what the fake computes in one go.
+inline KvCache ExpectedKv(const std::vector<int32_t>& tokens) {
+  FakePrefiller fake;
+  auto pool = KvPagePool::Create(kTestGeometry, uint64_t{1} << 24).value();
+  KvCache cache(pool);
+  REQUIRE(fake.Prefill(tokens, &cache, {}, [](uint32_t) {}).ok());
+  return cache;
+}
+
+}  // namespace sparkv::testing

@@ -1,0 +1,268 @@
+#include "server/precompute.h"
+
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "common/base/bytes.h"
+#include "tests/catch.h"
+#include "tests/server/fake_prefiller.h"
+
+namespace sparkv {
+namespace {
+
+using testing::ExpectedKv;
+using testing::FakePrefiller;
+using testing::OpenStore;
+using testing::TempFolder;
+using testing::TestTokens;
+
+const auto kGoOn = [](const PrecomputeProgressInfo&) { return true; };
+
+// Every stored block, decoded with all planes, equals one uninterrupted prefill, bit for bit (f16 codec).
+void CheckStored(Store* store, const Digest& id, const std::vector<int32_t>& tokens) {
+  const KvCache expected = ExpectedKv(tokens);
+  const auto reader = store->OpenContext(id);
+  REQUIRE_OK(reader);
+  const Manifest& m = (*reader)->manifest();
+  CHECK(m.tokens == tokens);
+  const BlockDecoder* decoder = FindDecoder(m.codec).value();
+  for (uint32_t t = 0; t < m.columns.size(); ++t) {
+    const BlockShape shape{m.geometry.kv_heads, m.columns[t].tokens, m.geometry.head_dim};
+    std::vector<uint16_t> k(shape.elements()), v(shape.elements()), want_k(shape.elements()), want_v(shape.elements());
+    for (uint32_t l = 0; l < m.geometry.layers; ++l) {
+      std::vector<std::string> planes;
+      std::vector<std::span<const uint8_t>> views;
+      for (uint32_t p = 0; p < m.planes; ++p) {
+        auto item = (*reader)->ReadItem(t, l, p);
+        REQUIRE_OK(item);
+        planes.push_back(*std::move(item));
+      }
+      for (const std::string& plane : planes) views.push_back(AsBytes(plane));
+      REQUIRE_OK(decoder->DecodeBlock(shape, views, k.data(), v.data()));
+      REQUIRE_OK(expected.ExportBlock(l, t * kColumnTokens, shape.tokens, want_k.data(), want_v.data()));
+      CHECK(k == want_k);
+      CHECK(v == want_v);
+    }
+  }
+}
+
+TEST_CASE("A precomputed context holds the K/V of one prefill, bit for bit") {
+  for (const uint32_t n : {1u, 1023u, 1024u, 1025u, 2500u}) {
+    TempFolder folder;
+    auto store = OpenStore(folder.path);
+    FakePrefiller fake;
+    Precomputer precomputer(store.get(), &fake, {});
+    const std::vector<int32_t> tokens = TestTokens(5, n);
+    const auto record = precomputer.Run({tokens, "f16", "name"}, kGoOn);
+    REQUIRE_OK(record);
+    CHECK(record->token_count == n);
+    CHECK(record->name == "name");
+    CHECK(record->stored_bytes > 0);
+    REQUIRE(record->level_bytes.size() == 1);
+    CHECK(record->level_bytes[0] > 0);
+    CHECK(record->level_bytes[0] < record->stored_bytes);
+    CheckStored(store.get(), record->id, tokens);
+    // Again: nothing is computed.
+    const uint32_t before = fake.prefilled;
+    const auto again = precomputer.Run({tokens, "f16", ""}, kGoOn);
+    REQUIRE_OK(again);
+    CHECK(again->id == record->id);
+    CHECK(again->name == "name");
+    CHECK(fake.prefilled == before);
+  }
+}
+
+TEST_CASE("The generic codec's context has the level sizes of its planes") {
+  TempFolder folder;
+  auto store = OpenStore(folder.path);
+  FakePrefiller fake;
+  Precomputer precomputer(store.get(), &fake, {});
+  const auto record = precomputer.Run({TestTokens(5, 1100), "generic", ""}, kGoOn);
+  REQUIRE_OK(record);
+  const auto reader = store->OpenContext(record->id);
+  REQUIRE_OK(reader);
+  const Manifest& m = (*reader)->manifest();
+  REQUIRE(record->level_bytes.size() == m.planes);
+  for (uint32_t n = 1; n <= m.planes; ++n) {
+    uint64_t sum = 0;
+    for (uint32_t t = 0; t < 2; ++t) {
+      for (uint32_t l = 0; l < 2; ++l) sum += m.BlockBytes(t, l, n);
+    }
+    CHECK(record->level_bytes[n - 1] == sum);
+  }
+}
+
+TEST_CASE("Requests out of range are refused by name") {
+  TempFolder folder;
+  auto store = OpenStore(folder.path);
+  FakePrefiller fake;
+  Precomputer precomputer(store.get(), &fake, {.kv_budget_bytes = 64 * 32 * 20});
+  CHECK(absl::IsInvalidArgument(precomputer.Run({{}, "f16", ""}, kGoOn).status()));
+  CHECK(absl::IsInvalidArgument(precomputer.Run({TestTokens(1, 8193), "f16", ""}, kGoOn).status()));
+  CHECK(precomputer.Run({{1, 50000}, "f16", ""}, kGoOn).status().message() == "tokens[1]: got 50000, allowed: 0..49999");
+  CHECK(absl::IsInvalidArgument(precomputer.Run({{-1}, "f16", ""}, kGoOn).status()));
+  CHECK(absl::IsFailedPrecondition(precomputer.Run({{1}, "zip", ""}, kGoOn).status()));
+  CHECK(absl::IsResourceExhausted(precomputer.Run({TestTokens(1, 8000), "f16", ""}, kGoOn).status()));
+  CHECK(store->Usage().columns == 0);
+}
+
+TEST_CASE("An abandoned precompute keeps its finished columns and resumes at the first missing one") {
+  for (const std::string codec : {"f16", "generic"}) {
+    TempFolder folder;
+    auto store = OpenStore(folder.path);
+    FakePrefiller fake;
+    const std::vector<int32_t> tokens = TestTokens(5, 4000);
+    {
+      Precomputer precomputer(store.get(), &fake, {});
+      absl::Notification gone;
+      // The third column begins when the first is stored (the second is handed over only then). The caller leaves there.
+      fake.on_prefill = [&](uint32_t begin) {
+        if (begin == 2048) gone.WaitForNotification();
+      };
+      const auto result = precomputer.Run({tokens, codec, ""}, [&](const PrecomputeProgressInfo& p) {
+        if (p.tokens_done < 2048) return true;
+        return false;
+      });
+      CHECK(absl::IsCancelled(result.status()));
+      gone.Notify();
+    }
+    fake.on_prefill = nullptr;
+    const uint64_t kept = store->Usage().columns;
+    CHECK(kept >= 1);
+    CHECK(kept <= 2);
+    CHECK(store->Usage().contexts == 0);
+    fake.prefilled = 0;
+    Precomputer precomputer(store.get(), &fake, {});
+    uint32_t reused = 0;
+    const auto record = precomputer.Run({tokens, codec, ""}, [&](const PrecomputeProgressInfo& p) {
+      reused = std::max(reused, p.tokens_reused);
+      return true;
+    });
+    REQUIRE_OK(record);
+    CHECK(reused == kept * 1024);
+    // Lossless K/V is read back; lossy is computed again, so that the result does not depend on the interruption.
+    CHECK(fake.prefilled == (codec == "f16" ? 4000 - kept * 1024 : 4000));
+    if (codec == "f16") CheckStored(store.get(), record->id, tokens);
+    // The same bytes as without an interruption.
+    TempFolder other;
+    auto fresh = OpenStore(other.path);
+    FakePrefiller fake2;
+    Precomputer straight(fresh.get(), &fake2, {});
+    REQUIRE_OK(straight.Run({tokens, codec, ""}, kGoOn));
+    const auto a = store->OpenContext(record->id);
+    const auto b = fresh->OpenContext(record->id);
+    REQUIRE_OK(a);
+    REQUIRE_OK(b);
+    for (uint32_t t = 0; t < 4; ++t) {
+      CHECK(store->ReadColumn((*a)->manifest().columns[t].key).value() ==
+            fresh->ReadColumn((*b)->manifest().columns[t].key).value());
+    }
+  }
+}
+
+TEST_CASE("A context that extends a stored one computes only its own columns") {
+  TempFolder folder;
+  auto store = OpenStore(folder.path);
+  FakePrefiller fake;
+  Precomputer precomputer(store.get(), &fake, {});
+  std::vector<int32_t> tokens = TestTokens(5, 2048);
+  REQUIRE_OK(precomputer.Run({tokens, "f16", "short"}, kGoOn));
+  fake.prefilled = 0;
+  tokens.resize(2300, 42);
+  const auto longer = precomputer.Run({tokens, "f16", "long"}, kGoOn);
+  REQUIRE_OK(longer);
+  CHECK(fake.prefilled == 252);
+  CheckStored(store.get(), longer->id, tokens);
+}
+
+TEST_CASE("A stored column that is damaged is computed again") {
+  TempFolder folder;
+  auto store = OpenStore(folder.path);
+  FakePrefiller fake;
+  Precomputer precomputer(store.get(), &fake, {});
+  std::vector<int32_t> tokens = TestTokens(5, 2048);
+  const auto first = precomputer.Run({tokens, "f16", ""}, kGoOn);
+  REQUIRE_OK(first);
+  const std::string path = testing::FileOf(folder.path, store->GetContext(first->id)->columns[0]);
+  {
+    std::FILE* f = std::fopen(path.c_str(), "r+b");
+    REQUIRE(f != nullptr);
+    std::fseek(f, -1, SEEK_END);
+    const int c = std::fgetc(f);
+    std::fseek(f, -1, SEEK_END);
+    std::fputc(c ^ 1, f);
+    std::fclose(f);
+  }
+  tokens.resize(2100, 42);
+  const auto longer = precomputer.Run({tokens, "f16", ""}, kGoOn);
+  REQUIRE_OK(longer);
+  CheckStored(store.get(), longer->id, tokens);
+}
+
+TEST_CASE("Two equal requests share one run; the run ends only when the last has left") {
+  TempFolder folder;
+  auto store = OpenStore(folder.path);
+  FakePrefiller fake;
+  absl::Notification joined;
+  fake.on_prefill = [&](uint32_t) { joined.WaitForNotification(); };
+  Precomputer precomputer(store.get(), &fake, {});
+  const std::vector<int32_t> tokens = TestTokens(5, 1500);
+  std::atomic<int> waiting = 0;
+  std::vector<std::thread> threads;
+  std::vector<absl::Status> results(3);
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      bool counted = false;
+      results[i] = precomputer.Run({tokens, "f16", ""}, [&](const PrecomputeProgressInfo&) {
+        if (!counted && ++waiting == 3) joined.Notify();
+        counted = true;
+        return i != 0;  // the first gives up
+      }).status();
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  CHECK(absl::IsCancelled(results[0]));
+  CHECK(results[1].ok());
+  CHECK(results[2].ok());
+  CHECK(fake.prefilled == 1500);
+}
+
+TEST_CASE("Stop ends waiting and running precomputes with Unavailable") {
+  TempFolder folder;
+  auto store = OpenStore(folder.path);
+  FakePrefiller fake;
+  Precomputer precomputer(store.get(), &fake, {});
+  absl::Notification running;
+  absl::Notification stopped;
+  fake.on_prefill = [&](uint32_t begin) {
+    if (begin != 0) return;
+    running.Notify();
+    stopped.WaitForNotification();
+  };
+  std::vector<absl::Status> results(2);
+  std::thread first([&] { results[0] = precomputer.Run({TestTokens(5, 1500), "f16", ""}, kGoOn).status(); });
+  running.WaitForNotification();
+  std::thread second([&] { results[1] = precomputer.Run({TestTokens(900, 1500), "f16", ""}, kGoOn).status(); });
+  while (precomputer.pending() < 2) std::this_thread::yield();
+  precomputer.Stop();
+  stopped.Notify();
+  first.join();
+  second.join();
+  CHECK(absl::IsUnavailable(results[0]));
+  CHECK(absl::IsUnavailable(results[1]));
+  CHECK(absl::IsUnavailable(precomputer.Run({{1}, "f16", ""}, kGoOn).status()));
+}
+
+TEST_CASE("A disk without room ends a precompute with ResourceExhausted, and the next one works") {
+  TempFolder folder;
+  auto store = OpenStore(folder.path, 20000);
+  FakePrefiller fake;
+  Precomputer precomputer(store.get(), &fake, {});
+  const auto big = precomputer.Run({TestTokens(5, 8000), "f16", ""}, kGoOn);
+  CHECK(absl::IsResourceExhausted(big.status()));
+  CHECK(store->Usage().used_bytes <= 20000);
+  REQUIRE_OK(precomputer.Run({TestTokens(7, 100), "f16", ""}, kGoOn));
+}
+
+}  // namespace
+}  // namespace sparkv
