@@ -6,7 +6,9 @@
 namespace sparkv {
 namespace {
 
-bool Contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool Contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
 constexpr std::string_view kBlanks = " \t\r\n\v\f";
 
@@ -25,7 +27,8 @@ std::string_view Trim(std::string_view text) { return TrimRight(TrimLeft(text));
 // Every "{%" needs its "%}", every "{{" its "}}", outside string literals.
 absl::Status CheckDelimiters(std::string_view source) {
   for (size_t i = 0; i + 1 < source.size(); ++i) {
-    if (source[i] != '{' || (source[i + 1] != '%' && source[i + 1] != '{' && source[i + 1] != '#')) continue;
+    if (source[i] != '{' || (source[i + 1] != '%' && source[i + 1] != '{' && source[i + 1] != '#'))
+      continue;
     const char kind = source[i + 1];
     const size_t begin = i;
     const char close = kind == '{' ? '}' : kind;
@@ -34,8 +37,10 @@ absl::Status CheckDelimiters(std::string_view source) {
     for (i += 2; i < source.size(); ++i) {
       const char c = source[i];
       if (quote != 0) {
-        if (c == '\\') ++i;
-        else if (c == quote) quote = 0;
+        if (c == '\\')
+          ++i;
+        else if (c == quote)
+          quote = 0;
       } else if (kind != '#' && (c == '\'' || c == '"')) {
         quote = c;
       } else if (c == close && i + 1 < source.size() && source[i + 1] == '}') {
@@ -45,22 +50,28 @@ absl::Status CheckDelimiters(std::string_view source) {
       }
     }
     if (!closed) {
-      return absl::InvalidArgumentError(absl::StrCat("tokenizer.chat_template: \"{", std::string(1, kind),
-                                                     "\" at byte ", begin, " is not closed"));
+      return absl::InvalidArgumentError(absl::StrCat("tokenizer.chat_template: \"{",
+                                                     std::string(1, kind), "\" at byte ", begin,
+                                                     " is not closed"));
     }
   }
   return absl::OkStatus();
 }
 
-// The system prompt that a ChatML template writes when the messages have none: the literal text between a system header and
+// The system prompt that a ChatML template writes when the messages have none: the literal text
+// between a system header and
 // <|im_end|>.
 std::string DefaultSystem(std::string_view source) {
   constexpr std::string_view kHeader = "<|im_start|>system";
-  for (size_t at = source.find(kHeader); at != std::string_view::npos; at = source.find(kHeader, at + 1)) {
+  for (size_t at = source.find(kHeader); at != std::string_view::npos;
+       at = source.find(kHeader, at + 1)) {
     size_t begin = at + kHeader.size();
-    if (source.substr(begin, 2) == "\\n") begin += 2;
-    else if (source.substr(begin, 1) == "\n") begin += 1;
-    else continue;
+    if (source.substr(begin, 2) == "\\n")
+      begin += 2;
+    else if (source.substr(begin, 1) == "\n")
+      begin += 1;
+    else
+      continue;
     const size_t end = source.find("<|im_end|>", begin);
     if (end == std::string_view::npos) break;
     const std::string_view text = source.substr(begin, end - begin);
@@ -72,7 +83,8 @@ std::string DefaultSystem(std::string_view source) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_view source, const Tokenizer& tokenizer) {
+absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_view source,
+                                                                   const Tokenizer& tokenizer) {
   RETURN_IF_ERROR(CheckDelimiters(source));
   auto out = std::unique_ptr<ChatTemplate>(new ChatTemplate(tokenizer));
   const auto has = [&](std::string_view token) { return tokenizer.FindSpecial(token).has_value(); };
@@ -81,11 +93,12 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_v
   } else if (Contains(source, "<|im_start|>") && has("<|im_start|>") && has("<|im_end|>")) {
     out->format_ = Contains(source, "enable_thinking") ? ChatFormat::kQwen3 : ChatFormat::kChatMl;
     out->default_system_ = DefaultSystem(source);
-  } else if (Contains(source, "<|start_header_id|>") && has("<|start_header_id|>") && has("<|end_header_id|>") &&
-             has("<|eot_id|>")) {
+  } else if (Contains(source, "<|start_header_id|>") && has("<|start_header_id|>") &&
+             has("<|end_header_id|>") && has("<|eot_id|>")) {
     out->format_ = ChatFormat::kLlama3;
     out->llama3_bos_ = tokenizer.spec().bos.has_value() &&
-                       (Contains(source, "bos_token") || Contains(source, "<|begin_of_text|>") || tokenizer.spec().add_bos);
+                       (Contains(source, "bos_token") || Contains(source, "<|begin_of_text|>") ||
+                        tokenizer.spec().add_bos);
   } else {
     out->reason_ = "the model's chat template is none of chatml, llama3, qwen3";
   }
@@ -94,10 +107,14 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_v
 
 const char* ChatTemplate::name() const {
   switch (format_) {
-    case ChatFormat::kChatMl: return "chatml";
-    case ChatFormat::kLlama3: return "llama3";
-    case ChatFormat::kQwen3: return "qwen3";
-    case ChatFormat::kRaw: break;
+    case ChatFormat::kChatMl:
+      return "chatml";
+    case ChatFormat::kLlama3:
+      return "llama3";
+    case ChatFormat::kQwen3:
+      return "qwen3";
+    case ChatFormat::kRaw:
+      break;
   }
   return "raw";
 }
@@ -133,8 +150,9 @@ absl::Status ChatTemplate::AppendOpening(std::string_view system, std::vector<in
 }
 
 absl::Status ChatTemplate::AppendUserHeader(std::vector<int32_t>* ids) const {
-  return AppendTemplate(format_ == ChatFormat::kLlama3 ? "<|start_header_id|>user<|end_header_id|>\n\n"
-                                                       : "<|im_start|>user\n",
+  return AppendTemplate(format_ == ChatFormat::kLlama3
+                            ? "<|start_header_id|>user<|end_header_id|>\n\n"
+                            : "<|im_start|>user\n",
                         ids);
 }
 
@@ -144,11 +162,13 @@ absl::Status ChatTemplate::AppendClosing(std::vector<int32_t>* ids) const {
       return AppendTemplate("<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n", ids);
     case ChatFormat::kQwen3:  // an empty thought: the answer begins at once
       return AppendTemplate("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n", ids);
-    default: return AppendTemplate("<|im_end|>\n<|im_start|>assistant\n", ids);
+    default:
+      return AppendTemplate("<|im_end|>\n<|im_start|>assistant\n", ids);
   }
 }
 
-absl::StatusOr<std::vector<int32_t>> ChatTemplate::Document(std::string_view system, std::string_view document) const {
+absl::StatusOr<std::vector<int32_t>> ChatTemplate::Document(std::string_view system,
+                                                            std::string_view document) const {
   std::vector<int32_t> ids;
   if (format_ == ChatFormat::kRaw) {
     EncodeOptions options;
@@ -167,19 +187,22 @@ absl::StatusOr<std::vector<int32_t>> ChatTemplate::Question(std::string_view que
   if (format_ == ChatFormat::kRaw) return tokenizer_->Encode(question, EncodeOptions{});
   std::vector<int32_t> ids;
   RETURN_IF_ERROR(AppendUser("\n\n", &ids));
-  RETURN_IF_ERROR(AppendUser(format_ == ChatFormat::kLlama3 ? TrimRight(question) : question, &ids));
+  RETURN_IF_ERROR(
+      AppendUser(format_ == ChatFormat::kLlama3 ? TrimRight(question) : question, &ids));
   RETURN_IF_ERROR(AppendClosing(&ids));
   return ids;
 }
 
-absl::StatusOr<std::vector<int32_t>> ChatTemplate::Prompt(std::string_view system, std::string_view question) const {
+absl::StatusOr<std::vector<int32_t>> ChatTemplate::Prompt(std::string_view system,
+                                                          std::string_view question) const {
   if (format_ == ChatFormat::kLlama3) question = TrimRight(question);
   ASSIGN_OR_RETURN(std::vector<int32_t> ids, Document(system, question));
   if (format_ != ChatFormat::kRaw) RETURN_IF_ERROR(AppendClosing(&ids));
   return ids;
 }
 
-absl::StatusOr<std::vector<int32_t>> ChatTemplate::NextTurn(std::string_view question, bool ended) const {
+absl::StatusOr<std::vector<int32_t>> ChatTemplate::NextTurn(std::string_view question,
+                                                            bool ended) const {
   if (format_ == ChatFormat::kRaw) return tokenizer_->Encode(question, EncodeOptions{});
   std::vector<int32_t> ids;
   if (format_ == ChatFormat::kLlama3) {

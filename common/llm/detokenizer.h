@@ -15,8 +15,9 @@ class Detokenizer {
   explicit Detokenizer(const Tokenizer& tokenizer, bool show_special = false)
       : tokenizer_(&tokenizer), show_special_(show_special) {}
 
-  // The text that became complete with this token; may be empty. A byte that cannot be part of a character becomes U+FFFD,
-  // one for each maximal invalid sequence (Unicode 15, section 3.9), and never blocks what follows.
+  // The text that became complete with this token; may be empty. A byte that cannot be part of a
+  // character becomes U+FFFD, one for each maximal invalid sequence (Unicode 15, section 3.9), and
+  // never blocks what follows.
   std::string Push(int32_t id);
   // What is left when no more tokens come: an unfinished character becomes one U+FFFD. Resets.
   std::string Finish();
@@ -27,8 +28,8 @@ class Detokenizer {
   std::string pending_;  // the start of a character, at most 3 bytes
 };
 
-// `bytes` as valid UTF-8, invalid sequences replaced as above. If `pending` is given, an unfinished character at the end is moved
-// there instead.
+// `bytes` as valid UTF-8, invalid sequences replaced as above. If `pending` is given, an unfinished
+// character at the end is moved there instead.
 std::string ToValidUtf8(std::string_view bytes, std::string* pending = nullptr);
 
 }  // namespace sparkv

@@ -1,155 +1,212 @@
 #include "common/llm/pretokenizer.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
-#include <cstdint>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/llm/tokenizer_utf8.h"
 
 namespace sparkv {
 namespace {
 
-// GPT-2's expression (Radford et al. 2019, encoder.py).
-constexpr char kGpt2[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr char kDigit[] = R"(\p{N})";
-constexpr char kLlama3[] =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr char kQwen2[] =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-struct Family {
-  const char* names;   // separated by blanks
-  const char* first;   // expressions of the stages; nullptr: none
-  const char* second;
-  bool whole_words_first;
+struct Name {
+  std::string_view name;
+  PreTokenizerRule rule;
 };
 
-// smollm splits every digit off before GPT-2's expression runs on what lies between.
-constexpr Family kFamilies[] = {
-    {"smollm starcoder refact command-r", kDigit, kGpt2, false},
-    {"llama-bpe llama3 llama-v3", kLlama3, nullptr, true},
-    {"qwen2", kQwen2, nullptr, false},
-    {"gpt-2 gpt2", kGpt2, nullptr, false},
+constexpr Name kNames[] = {
+    {"smollm", PreTokenizerRule::kSmollm},
+    {"starcoder", PreTokenizerRule::kSmollm},
+    {"refact", PreTokenizerRule::kSmollm},
+    {"command-r", PreTokenizerRule::kSmollm},
+    {"llama-bpe", PreTokenizerRule::kLlama3},
+    {"llama3", PreTokenizerRule::kLlama3},
+    {"llama-v3", PreTokenizerRule::kLlama3},
+    {"qwen2", PreTokenizerRule::kQwen2},
+    {"deepseek-r1-qwen", PreTokenizerRule::kQwen2},
+    {"gpt-2", PreTokenizerRule::kGpt2},
+    {"gpt2", PreTokenizerRule::kGpt2},
 };
 
-bool HasName(const char* names, const std::string& name) {
-  return !name.empty() && absl::StrCat(" ", names, " ").find(absl::StrCat(" ", name, " ")) != std::string::npos;
-}
+// A place in the text with the class of the character there; at the end `length` is 0.
+class Cursor {
+ public:
+  Cursor(std::string_view text, size_t at, const CharClasses* classes)
+      : bytes_(reinterpret_cast<const uint8_t*>(text.data())),
+        size_(text.size()),
+        at_(at),
+        classes_(classes) {
+    Read();
+  }
 
-// Length of a maximal run of bytes at `begin` that is no UTF-8, at least 1.
-size_t Utf8Length(const uint8_t* p, size_t left) {
-  if (p[0] < 0x80) return 1;
-  const auto follows = [&](size_t i, uint8_t low, uint8_t high) { return i < left && p[i] >= low && p[i] <= high; };
-  if (p[0] >= 0xC2 && p[0] <= 0xDF) return follows(1, 0x80, 0xBF) ? 2 : 0;
-  if (p[0] >= 0xE0 && p[0] <= 0xEF) {
-    const uint8_t low = p[0] == 0xE0 ? 0xA0 : 0x80;
-    const uint8_t high = p[0] == 0xED ? 0x9F : 0xBF;
-    return follows(1, low, high) && follows(2, 0x80, 0xBF) ? 3 : 0;
+  size_t at() const { return at_; }
+  bool end() const { return length_ == 0; }
+  CharClass type() const { return type_; }
+  bool Is(CharClass type) const { return !end() && type_ == type; }
+  uint32_t code() const { return code_; }
+  bool IsNewline() const { return code_ == '\r' || code_ == '\n'; }
+
+  void Next() {
+    at_ += length_;
+    Read();
   }
-  if (p[0] >= 0xF0 && p[0] <= 0xF4) {
-    const uint8_t low = p[0] == 0xF0 ? 0x90 : 0x80;
-    const uint8_t high = p[0] == 0xF4 ? 0x8F : 0xBF;
-    return follows(1, low, high) && follows(2, 0x80, 0xBF) && follows(3, 0x80, 0xBF) ? 4 : 0;
+  void SkipAll(CharClass type) {
+    while (Is(type)) Next();
   }
+
+ private:
+  void Read() {
+    if (at_ >= size_) {
+      length_ = 0;
+      code_ = 0;
+      return;
+    }
+    if (bytes_[at_] < 0x80) {
+      code_ = bytes_[at_];
+      length_ = 1;
+    } else {
+      const Utf8Unit unit = NextUtf8Unit(bytes_ + at_, size_ - at_);
+      code_ = unit.code;
+      length_ = unit.length;
+    }
+    type_ = classes_->Of(code_);
+  }
+
+  const uint8_t* bytes_;
+  size_t size_;
+  size_t at_;
+  const CharClasses* classes_;
+  uint32_t code_ = 0;
+  uint8_t length_ = 0;
+  CharClass type_ = CharClass::kOther;
+};
+
+// 's|'t|'re|'ve|'m|'ll|'d at the apostrophe: the word's end, or 0. With `fold`, any case; U+017F is
+// an s then (Unicode's simple case folding, as the reference's expression engine has it).
+size_t ContractionEnd(std::string_view text, size_t begin, bool fold) {
+  const auto letter = [&](size_t i) -> char {
+    if (i >= text.size()) return 0;
+    const char c = text[i];
+    return fold && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  const char first = letter(begin + 1);
+  const char second = letter(begin + 2);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return begin + 2;
+  if ((first == 'r' && second == 'e') || (first == 'v' && second == 'e') ||
+      (first == 'l' && second == 'l')) {
+    return begin + 3;
+  }
+  if (fold && text.substr(begin + 1, 2) == "\xC5\xBF") return begin + 3;
   return 0;
 }
 
-// Cuts text into runs of valid UTF-8 and runs of other bytes.
-template <typename Fn>
-void ForEachRun(std::string_view text, Fn fn) {
-  const auto* p = reinterpret_cast<const uint8_t*>(text.data());
-  size_t begin = 0;
-  bool valid = true;
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = Utf8Length(p + i, text.size() - i);
-    const bool now = length != 0;
-    if (now != valid) {
-      if (i > begin) fn(text.substr(begin, i - begin), valid);
-      begin = i;
-      valid = now;
-    }
-    i += now ? length : 1;
+// \s+(?!\S)|\s+ where no newline rule came first: a run of whitespace but its last character, which
+// goes with the word that follows; all of it at the end of the text or of a piece that digits
+// bound.
+size_t SpaceEnd(Cursor at, bool digits_bound) {
+  size_t last = at.at();
+  size_t count = 0;
+  for (; at.Is(CharClass::kSpace); at.Next(), ++count) last = at.at();
+  if (count == 1 || at.end() || (digits_bound && at.Is(CharClass::kNumber))) return at.at();
+  return last;
+}
+
+// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+   (GPT-2, encoder.py)
+// With `single_digits` each \p{N} is cut off first and the expression sees only what lies between.
+size_t Gpt2WordEnd(std::string_view text, size_t begin, const CharClasses* classes,
+                   bool single_digits) {
+  if (text[begin] == '\'') {
+    const size_t end = ContractionEnd(text, begin, false);
+    if (end != 0) return end;
   }
-  if (text.size() > begin) fn(text.substr(begin), valid);
+  Cursor at(text, begin, classes);
+  const Cursor start = at;
+  if (at.code() == ' ') at.Next();
+  if (at.end() || at.type() == CharClass::kSpace) return SpaceEnd(start, single_digits);
+  if (single_digits && at.type() == CharClass::kNumber) {
+    if (at.at() != begin) return at.at();  // the blank before a digit
+    at.Next();
+    return at.at();
+  }
+  at.SkipAll(at.type());
+  return at.at();
+}
+
+// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,max_digits}|
+// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+
+// |\s+(?!\S)|\s+   (Llama 3 with 3 digits, Qwen 2 with 1)
+size_t Llama3WordEnd(std::string_view text, size_t begin, const CharClasses* classes,
+                     int max_digits) {
+  if (text[begin] == '\'') {
+    const size_t end = ContractionEnd(text, begin, true);
+    if (end != 0) return end;
+  }
+  Cursor at(text, begin, classes);
+  const Cursor start = at;
+  if (at.type() == CharClass::kNumber) {
+    for (int i = 0; i < max_digits && at.Is(CharClass::kNumber); ++i) at.Next();
+    return at.at();
+  }
+  if (at.type() == CharClass::kLetter) {
+    at.SkipAll(CharClass::kLetter);
+    return at.at();
+  }
+  if (!at.IsNewline()) {  // one character of any other kind goes with the letters after it
+    at.Next();
+    if (at.Is(CharClass::kLetter)) {
+      at.SkipAll(CharClass::kLetter);
+      return at.at();
+    }
+    at = start;
+  }
+  if (at.code() == ' ') at.Next();
+  if (at.Is(CharClass::kOther)) {
+    at.SkipAll(CharClass::kOther);
+    while (!at.end() && at.IsNewline()) at.Next();
+    return at.at();
+  }
+  size_t after_newline = 0;
+  for (at = start; at.Is(CharClass::kSpace);) {
+    const bool newline = at.IsNewline();
+    at.Next();
+    if (newline) after_newline = at.at();
+  }
+  return after_newline != 0 ? after_newline : SpaceEnd(start, false);
 }
 
 }  // namespace
 
-struct PreTokenizer::Stage {
-  pcre2_code* code = nullptr;
-  ~Stage() { pcre2_code_free(code); }
-
-  // Matches and what lies between them, in order.
-  void Split(std::string_view text, std::vector<std::string_view>* out) const {
-    pcre2_match_data* match = pcre2_match_data_create(1, nullptr);
-    pcre2_match_context* context = pcre2_match_context_create(nullptr);
-    pcre2_jit_stack* stack = pcre2_jit_stack_create(32 * 1024, 4 * 1024 * 1024, nullptr);
-    pcre2_jit_stack_assign(context, nullptr, stack);
-    size_t at = 0;
-    size_t word = 0;  // start of what no match has taken yet
-    while (at < text.size()) {
-      const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                                 PCRE2_NO_UTF_CHECK, match, context);
-      // No further match, or a limit of the matcher: the rest is one word, which BPE handles at any length.
-      if (rc < 0) break;
-      const size_t* range = pcre2_get_ovector_pointer(match);
-      if (range[0] > word) out->push_back(text.substr(word, range[0] - word));
-      if (range[1] > range[0]) out->push_back(text.substr(range[0], range[1] - range[0]));
-      word = range[1];
-      at = range[1] > range[0] ? range[1] : range[1] + 1;
-    }
-    if (word < text.size()) out->push_back(text.substr(word));
-    pcre2_jit_stack_free(stack);
-    pcre2_match_context_free(context);
-    pcre2_match_data_free(match);
-  }
-};
-
-PreTokenizer::PreTokenizer() = default;
-PreTokenizer::~PreTokenizer() = default;
-
-absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(const std::string& name) {
-  for (const Family& family : kFamilies) {
-    if (!HasName(family.names, name)) continue;
-    auto out = std::unique_ptr<PreTokenizer>(new PreTokenizer);
-    out->whole_words_first_ = family.whole_words_first;
-    for (const char* expression : {family.first, family.second}) {
-      if (expression == nullptr) continue;
-      int error = 0;
-      PCRE2_SIZE offset = 0;
-      auto stage = std::make_unique<Stage>();
-      stage->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression), PCRE2_ZERO_TERMINATED,
-                                  PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
-      if (stage->code == nullptr) {
-        return absl::InternalError(absl::StrCat("PCRE2 error ", error, " at ", offset, " of ", expression));
-      }
-      pcre2_jit_compile(stage->code, PCRE2_JIT_COMPLETE);  // without JIT the interpreter does the same
-      out->stages_.push_back(std::move(stage));
-    }
-    return out;
-  }
+absl::StatusOr<PreTokenizer> PreTokenizer::Create(std::string_view name) {
   std::string supported;
-  for (const Family& family : kFamilies) absl::StrAppend(&supported, " ", family.names);
-  return absl::UnimplementedError(
-      absl::StrCat("pre-tokenizer \"", name, "\" is not supported; supported:", supported));
+  for (const Name& known : kNames) {
+    if (known.name == name) return PreTokenizer(known.rule);
+    absl::StrAppend(&supported, supported.empty() ? "" : ", ", std::string(known.name));
+  }
+  return absl::UnimplementedError(absl::StrCat("key tokenizer.ggml.pre: pre-tokenizer \"",
+                                               std::string(name),
+                                               "\" is not supported; supported: ", supported));
+}
+
+size_t PreTokenizer::WordEnd(std::string_view text, size_t begin) const {
+  switch (rule_) {
+    case PreTokenizerRule::kSmollm:
+      return Gpt2WordEnd(text, begin, classes_, true);
+    case PreTokenizerRule::kGpt2:
+      return Gpt2WordEnd(text, begin, classes_, false);
+    case PreTokenizerRule::kLlama3:
+      return Llama3WordEnd(text, begin, classes_, 3);
+    case PreTokenizerRule::kQwen2:
+      break;
+  }
+  return Llama3WordEnd(text, begin, classes_, 1);
 }
 
 std::vector<std::string_view> PreTokenizer::Split(std::string_view text) const {
   std::vector<std::string_view> words;
-  ForEachRun(text, [&](std::string_view run, bool valid) {
-    if (!valid) {
-      words.push_back(run);
-      return;
-    }
-    std::vector<std::string_view> pieces = {run};
-    for (const auto& stage : stages_) {
-      std::vector<std::string_view> next;
-      for (const std::string_view piece : pieces) stage->Split(piece, &next);
-      pieces = std::move(next);
-    }
-    words.insert(words.end(), pieces.begin(), pieces.end());
-  });
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = WordEnd(text, begin);
+    words.push_back(text.substr(begin, end - begin));
+    begin = end;
+  }
   return words;
 }
 

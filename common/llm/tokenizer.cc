@@ -1,17 +1,19 @@
 #include "common/llm/tokenizer.h"
 
 #include <algorithm>
-#include <queue>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/llm/bpe.h"
 #include "common/llm/pretokenizer.h"
 
 namespace sparkv {
 namespace {
 
-// GPT-2's alphabet: each byte has a printable code point, its own where that is printable, else 256 + n.
+// GPT-2's alphabet: each byte has a printable code point, its own where that is printable, else 256
+// + n.
 struct ByteAlphabet {
   std::string utf8[256];
   absl::flat_hash_map<uint32_t, uint8_t> byte_of;
@@ -30,7 +32,8 @@ struct ByteAlphabet {
     }
   }
 
-  // The bytes behind a token's text. A character outside the alphabet stands for its own UTF-8 bytes.
+  // The bytes behind a token's text. A character outside the alphabet stands for its own UTF-8
+  // bytes.
   std::string Decode(std::string_view text) const {
     std::string out;
     for (size_t i = 0; i < text.size();) {
@@ -61,194 +64,216 @@ const ByteAlphabet& Alphabet() {
   return *alphabet;
 }
 
-constexpr int32_t kNone = -1;
+// Tokens that end an answer in the known model families, when they are no plain text.
+constexpr std::string_view kEnds[] = {
+    "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>",
+    "<|eom_id|>", "<|end|>",       "<EOT>"};
 
-uint64_t PairKey(int32_t left, int32_t right) {
-  return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
+absl::Status CheckSpec(const VocabSpec& spec) {
+  constexpr size_t kMaxTokens = size_t{1} << 24;
+  if (spec.tokens.empty() || spec.tokens.size() > kMaxTokens) {
+    return absl::InvalidArgumentError(absl::StrCat("key tokenizer.ggml.tokens has ",
+                                                   spec.tokens.size(), " elements, allowed: 1..",
+                                                   kMaxTokens));
+  }
+  if (!spec.kinds.empty() && spec.kinds.size() != spec.tokens.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("key tokenizer.ggml.token_type has ",
+                                                   spec.kinds.size(), " elements, expected ",
+                                                   spec.tokens.size()));
+  }
+  for (const auto& [name, id] :
+       {std::pair{"bos", spec.bos}, std::pair{"eos", spec.eos}, std::pair{"eot", spec.eot},
+        std::pair{"padding", spec.pad}, std::pair{"unknown", spec.unknown}}) {
+    if (id.has_value() && (*id < 0 || static_cast<size_t>(*id) >= spec.tokens.size())) {
+      return absl::InvalidArgumentError(absl::StrCat("key tokenizer.ggml.", name, "_token_id is ",
+                                                     *id, ", but the vocabulary has ",
+                                                     spec.tokens.size(), " tokens"));
+    }
+  }
+  if (spec.add_bos && !spec.bos.has_value()) {
+    return absl::InvalidArgumentError(
+        "key tokenizer.ggml.add_bos_token is true, but there is no tokenizer.ggml.bos_token_id");
+  }
+  if (spec.add_eos && !spec.eos.has_value()) {
+    return absl::InvalidArgumentError(
+        "key tokenizer.ggml.add_eos_token is true, but there is no tokenizer.ggml.eos_token_id");
+  }
+  return absl::OkStatus();
 }
-
-struct Merge {
-  int32_t rank;
-  int32_t id;
-};
 
 }  // namespace
 
 struct Tokenizer::Impl {
+  using Ids = absl::flat_hash_map<std::string_view, int32_t>;
+
+  explicit Impl(PreTokenizer pre_tokenizer) : pre(pre_tokenizer) {}
+
   VocabSpec spec;
-  std::unique_ptr<PreTokenizer> pre;
-  std::vector<std::string> bytes;                          // of each id
-  absl::flat_hash_map<std::string, int32_t> by_bytes;      // normal tokens
-  absl::flat_hash_map<std::string, int32_t> by_text;       // control and user-defined tokens
-  std::vector<std::pair<std::string, int32_t>> special;    // the same, longest first
-  bool special_first[256] = {};                            // first bytes of special
-  absl::flat_hash_map<uint64_t, Merge> merges;
-  int32_t byte_ids[256];
-  std::vector<bool> end_of_generation;
+  PreTokenizer pre;
+  Bpe bpe;
+  std::vector<std::string> bytes;  // of each id
+  Ids by_bytes;                    // normal tokens; keys point into `bytes`
+  // Control, user-defined and unknown tokens, by text.
+  Ids by_text;
+  std::vector<std::pair<std::string_view, int32_t>> special;  // the same, in order of their text
+  bool special_first[256] = {};                               // first bytes of `special`
+  std::vector<bool> ends;                                     // an id that ends a generation
 
   TokenKind KindOf(int32_t id) const {
     return spec.kinds.empty() ? TokenKind::kNormal : spec.kinds[static_cast<size_t>(id)];
   }
-
-  // Merges of one word: the pair of the lowest rank first, the leftmost of equal ones (Sennrich et al. 2016).
-  void EncodeWord(std::string_view word, std::vector<int32_t>* out) const;
-  void EncodeText(std::string_view text, std::vector<int32_t>* out) const {
-    for (const std::string_view word : pre->Split(text)) EncodeWord(word, out);
-  }
+  void AddTokens();
+  absl::Status AddMerges();
+  // The longest special token that `text` begins with; null when there is none.
+  const std::pair<std::string_view, int32_t>* SpecialAt(std::string_view text) const;
+  void EncodeText(std::string_view text, std::vector<int32_t>* out) const;
 };
 
-void Tokenizer::Impl::EncodeWord(std::string_view word, std::vector<int32_t>* out) const {
-  if (pre->whole_words_first()) {
-    const auto whole = by_bytes.find(std::string(word));
+void Tokenizer::Impl::AddTokens() {
+  const auto n = static_cast<int32_t>(spec.tokens.size());
+  bytes.resize(spec.tokens.size());
+  ends.assign(spec.tokens.size(), false);
+  by_bytes.reserve(spec.tokens.size());
+  for (int32_t id = 0; id < n; ++id) {
+    const std::string& text = spec.tokens[id];
+    const TokenKind kind = KindOf(id);
+    if (kind == TokenKind::kNormal || kind == TokenKind::kByte) {
+      bytes[id] = Alphabet().Decode(text);
+      by_bytes.emplace(bytes[id], id);
+      continue;
+    }
+    bytes[id] = text;
+    if (kind == TokenKind::kUnused || text.empty()) continue;
+    if (by_text.emplace(bytes[id], id).second) {
+      special.emplace_back(bytes[id], id);
+      special_first[static_cast<uint8_t>(text[0])] = true;
+    }
+    if (std::find(std::begin(kEnds), std::end(kEnds), text) != std::end(kEnds)) ends[id] = true;
+  }
+  std::sort(special.begin(), special.end());
+  for (const auto& id : {spec.eos, spec.eot}) {
+    if (id.has_value()) ends[*id] = true;
+  }
+  for (int b = 0; b < 256; ++b) {
+    const char byte = static_cast<char>(b);
+    const auto it = by_bytes.find(std::string_view(&byte, 1));
+    if (it != by_bytes.end()) bpe.SetByte(static_cast<uint8_t>(b), it->second);
+  }
+}
+
+absl::Status Tokenizer::Impl::AddMerges() {
+  bpe.ReserveMerges(spec.merges.size());
+  for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
+    const std::string_view merge = spec.merges[rank];
+    const size_t blank = merge.find(' ', 1);
+    if (blank == std::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("key tokenizer.ggml.merges: element ", rank,
+                                                     " has no blank between two parts"));
+    }
+    const std::string left = Alphabet().Decode(merge.substr(0, blank));
+    const std::string right = Alphabet().Decode(merge.substr(blank + 1));
+    const auto left_id = by_bytes.find(left);
+    const auto right_id = by_bytes.find(right);
+    const auto merged = by_bytes.find(left + right);
+    // A merge whose parts or result are no tokens can never apply.
+    if (left_id == by_bytes.end() || right_id == by_bytes.end() || merged == by_bytes.end())
+      continue;
+    bpe.AddMerge(left_id->second, right_id->second, static_cast<int32_t>(rank), merged->second);
+  }
+  return absl::OkStatus();
+}
+
+const std::pair<std::string_view, int32_t>* Tokenizer::Impl::SpecialAt(
+    std::string_view text) const {
+  const std::pair<std::string_view, int32_t>* found = nullptr;
+  auto first = special.begin();
+  auto last = special.end();
+  // The tokens that share the first `depth` bytes with the text are neighbours; the shortest comes
+  // first.
+  for (size_t depth = 0; first != last; ++depth) {
+    if (first->first.size() == depth) {
+      found = &*first;
+      ++first;
+    }
+    if (depth == text.size()) break;
+    const auto byte = static_cast<uint8_t>(text[depth]);
+    first = std::partition_point(first, last, [&](const auto& token) {
+      return static_cast<uint8_t>(token.first[depth]) < byte;
+    });
+    last = std::partition_point(first, last, [&](const auto& token) {
+      return static_cast<uint8_t>(token.first[depth]) == byte;
+    });
+  }
+  return found;
+}
+
+void Tokenizer::Impl::EncodeText(std::string_view text, std::vector<int32_t>* out) const {
+  // Where a word was encoded before: most words of a text are repetitions.
+  struct Place {
+    uint32_t begin;
+    uint32_t count;
+  };
+  constexpr size_t kMaxPlaces = size_t{1} << 16;
+  constexpr size_t kMaxPlaceBytes = 64;
+  absl::flat_hash_map<std::string_view, Place> places;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = pre.WordEnd(text, begin);
+    const std::string_view word = text.substr(begin, end - begin);
+    begin = end;
+    if (word.size() == 1) {
+      const int32_t id = bpe.byte_id(static_cast<uint8_t>(word[0]));
+      if (id != Bpe::kNoToken) out->push_back(id);
+      continue;
+    }
+    const bool remember = word.size() <= kMaxPlaceBytes;
+    if (remember) {
+      const auto it = places.find(word);
+      if (it != places.end()) {
+        const Place place = it->second;
+        for (uint32_t i = 0; i < place.count; ++i) out->push_back((*out)[place.begin + i]);
+        continue;
+      }
+    }
+    const size_t before = out->size();
+    const auto whole = pre.whole_words_first() ? by_bytes.find(word) : by_bytes.end();
     if (whole != by_bytes.end()) {
       out->push_back(whole->second);
-      return;
+    } else {
+      bpe.Encode(word, out);
     }
-  }
-  struct Symbol {
-    int32_t id;
-    int32_t previous;
-    int32_t next;
-  };
-  std::vector<Symbol> symbols(word.size());
-  for (size_t i = 0; i < word.size(); ++i) {
-    const auto n = static_cast<int32_t>(i);
-    symbols[i] = {byte_ids[static_cast<uint8_t>(word[i])], n - 1, i + 1 < word.size() ? n + 1 : kNone};
-  }
-  struct Candidate {
-    int32_t rank;
-    int32_t left;       // index of the left symbol
-    int32_t left_id;    // ids when the candidate was found: stale ones are skipped
-    int32_t right_id;
-    int32_t merged;
-    bool operator>(const Candidate& other) const {
-      return rank != other.rank ? rank > other.rank : left > other.left;
+    if (remember && places.size() < kMaxPlaces) {
+      places.emplace(
+          word, Place{static_cast<uint32_t>(before), static_cast<uint32_t>(out->size() - before)});
     }
-  };
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
-  const auto consider = [&](int32_t left) {
-    if (left == kNone || symbols[left].next == kNone) return;
-    const int32_t left_id = symbols[left].id;
-    const int32_t right_id = symbols[symbols[left].next].id;
-    if (left_id == kNone || right_id == kNone) return;
-    const auto it = merges.find(PairKey(left_id, right_id));
-    if (it != merges.end()) queue.push({it->second.rank, left, left_id, right_id, it->second.id});
-  };
-  for (size_t i = 0; i + 1 < word.size(); ++i) consider(static_cast<int32_t>(i));
-  constexpr int32_t kGone = -2;
-  while (!queue.empty()) {
-    const Candidate best = queue.top();
-    queue.pop();
-    Symbol& left = symbols[best.left];
-    if (left.id != best.left_id || left.next == kNone || symbols[left.next].id != best.right_id) continue;
-    Symbol& right = symbols[left.next];
-    left.id = best.merged;
-    right.id = kGone;
-    left.next = right.next;
-    if (left.next != kNone) symbols[left.next].previous = best.left;
-    consider(left.previous);
-    consider(best.left);
-  }
-  for (int32_t i = 0; i != kNone && !symbols.empty(); i = symbols[i].next) {
-    // A byte that the vocabulary lacks becomes the unknown token, if there is one.
-    const int32_t id = symbols[i].id != kNone ? symbols[i].id : spec.unknown.value_or(kNone);
-    if (id != kNone) out->push_back(id);
   }
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Create(VocabSpec spec) {
-  if (spec.tokens.empty() || spec.tokens.size() > (1u << 24)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a vocabulary of ", spec.tokens.size(), " tokens, allowed: 1..", 1u << 24));
-  }
-  if (!spec.kinds.empty() && spec.kinds.size() != spec.tokens.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.token_type has ", spec.kinds.size(),
-                                                   " elements, expected ", spec.tokens.size()));
-  }
-  for (const auto& [name, id] : {std::pair{"bos", spec.bos}, std::pair{"eos", spec.eos}, std::pair{"eot", spec.eot},
-                                 std::pair{"padding", spec.pad}, std::pair{"unknown", spec.unknown}}) {
-    if (id.has_value() && (*id < 0 || static_cast<size_t>(*id) >= spec.tokens.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.", name, "_token_id is ", *id,
-                                                     ", but the vocabulary has ", spec.tokens.size(), " tokens"));
-    }
-  }
-  if (spec.add_bos && !spec.bos.has_value()) {
-    return absl::InvalidArgumentError("tokenizer.ggml.add_bos_token is true, but there is no bos_token_id");
-  }
-  if (spec.add_eos && !spec.eos.has_value()) {
-    return absl::InvalidArgumentError("tokenizer.ggml.add_eos_token is true, but there is no eos_token_id");
-  }
-  auto impl = std::make_unique<Impl>();
-  ASSIGN_OR_RETURN(impl->pre, PreTokenizer::Create(spec.pre));
+  RETURN_IF_ERROR(CheckSpec(spec));
+  ASSIGN_OR_RETURN(const PreTokenizer pre, PreTokenizer::Create(spec.pre));
+  auto impl = std::make_unique<Impl>(pre);
   impl->spec = std::move(spec);
-  const VocabSpec& vocab = impl->spec;
-  const auto n = static_cast<int32_t>(vocab.tokens.size());
-  impl->bytes.resize(vocab.tokens.size());
-  impl->end_of_generation.assign(vocab.tokens.size(), false);
-  for (int32_t id = 0; id < n; ++id) {
-    const std::string& text = vocab.tokens[id];
-    const TokenKind kind = impl->KindOf(id);
-    if (kind == TokenKind::kNormal || kind == TokenKind::kByte) {
-      impl->bytes[id] = Alphabet().Decode(text);
-      impl->by_bytes.emplace(impl->bytes[id], id);
-    } else {
-      impl->bytes[id] = text;
-      if (kind != TokenKind::kUnused && !text.empty() && impl->by_text.emplace(text, id).second) {
-        impl->special.emplace_back(text, id);
-        impl->special_first[static_cast<uint8_t>(text[0])] = true;
-      }
-    }
-    for (const char* end : {"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>"}) {
-      if (text == end && kind != TokenKind::kNormal) impl->end_of_generation[id] = true;
-    }
-  }
-  std::stable_sort(impl->special.begin(), impl->special.end(),
-                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
-  for (const auto& id : {vocab.eos, vocab.eot}) {
-    if (id.has_value()) impl->end_of_generation[*id] = true;
-  }
-  for (int b = 0; b < 256; ++b) {
-    const auto it = impl->by_bytes.find(std::string(1, static_cast<char>(b)));
-    impl->byte_ids[b] = it == impl->by_bytes.end() ? kNone : it->second;
-  }
-  for (size_t rank = 0; rank < vocab.merges.size(); ++rank) {
-    const std::string& merge = vocab.merges[rank];
-    const size_t blank = merge.find(' ', 1);
-    if (blank == std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.merges: element ", rank, " has no blank"));
-    }
-    const std::string left = Alphabet().Decode(std::string_view(merge).substr(0, blank));
-    const std::string right = Alphabet().Decode(std::string_view(merge).substr(blank + 1));
-    const auto left_id = impl->by_bytes.find(left);
-    const auto right_id = impl->by_bytes.find(right);
-    const auto merged = impl->by_bytes.find(left + right);
-    // A merge whose parts or result are no tokens can never apply.
-    if (left_id == impl->by_bytes.end() || right_id == impl->by_bytes.end() || merged == impl->by_bytes.end()) continue;
-    impl->merges.emplace(PairKey(left_id->second, right_id->second),
-                         Merge{static_cast<int32_t>(rank), merged->second});
-  }
+  impl->AddTokens();
+  RETURN_IF_ERROR(impl->AddMerges());
+  std::vector<std::string>().swap(impl->spec.merges);
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 
-absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, const EncodeOptions& options) const {
-  if (text.size() > kMaxTextBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a text of ", text.size(), " bytes, allowed: ", kMaxTextBytes));
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
+                                                       const EncodeOptions& options) const {
+  if (text.size() > kMaxEncodeBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a text of ", text.size(), " bytes, allowed: ", kMaxEncodeBytes));
   }
   std::vector<int32_t> ids;
   size_t begin = 0;
   for (size_t i = 0; options.parse_special && i < text.size();) {
-    const std::pair<std::string, int32_t>* found = nullptr;
-    if (impl_->special_first[static_cast<uint8_t>(text[i])]) {
-      for (const auto& special : impl_->special) {
-        if (text.compare(i, special.first.size(), special.first) == 0) {
-          found = &special;
-          break;
-        }
-      }
-    }
+    const std::pair<std::string_view, int32_t>* found =
+        impl_->special_first[static_cast<uint8_t>(text[i])] ? impl_->SpecialAt(text.substr(i))
+                                                            : nullptr;
     if (found == nullptr) {
       ++i;
       continue;
@@ -261,13 +286,33 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, co
   impl_->EncodeText(text.substr(begin), &ids);
   if (options.add_special) {
     const VocabSpec& vocab = impl_->spec;
-    if (vocab.add_bos && (ids.empty() || ids.front() != *vocab.bos)) ids.insert(ids.begin(), *vocab.bos);
+    if (vocab.add_bos && (ids.empty() || ids.front() != *vocab.bos))
+      ids.insert(ids.begin(), *vocab.bos);
     if (vocab.add_eos) ids.push_back(*vocab.eos);
   }
   return ids;
 }
 
-std::vector<std::string_view> Tokenizer::PreTokenize(std::string_view text) const { return impl_->pre->Split(text); }
+std::vector<std::string_view> Tokenizer::PreTokenize(std::string_view text) const {
+  return impl_->pre.Split(text);
+}
+
+absl::StatusOr<std::vector<std::string>> Tokenizer::EncodePieces(std::string_view text) const {
+  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, Encode(text, EncodeOptions{}));
+  std::vector<std::string> pieces;
+  pieces.reserve(ids.size());
+  for (const int32_t id : ids) pieces.emplace_back(TokenBytes(id));
+  return pieces;
+}
+
+std::string Tokenizer::MissingBytes() const {
+  std::string missing;
+  for (int b = 0; b < 256; ++b) {
+    if (impl_->bpe.byte_id(static_cast<uint8_t>(b)) == Bpe::kNoToken)
+      missing += static_cast<char>(b);
+  }
+  return missing;
+}
 
 std::string_view Tokenizer::TokenBytes(int32_t id) const {
   if (id < 0 || id >= size()) return {};
@@ -289,11 +334,11 @@ bool Tokenizer::IsSpecial(int32_t id) const {
 }
 
 bool Tokenizer::IsEndOfGeneration(int32_t id) const {
-  return id >= 0 && id < size() && impl_->end_of_generation[static_cast<size_t>(id)];
+  return id >= 0 && id < size() && impl_->ends[static_cast<size_t>(id)];
 }
 
 std::optional<int32_t> Tokenizer::FindSpecial(std::string_view text) const {
-  const auto it = impl_->by_text.find(std::string(text));
+  const auto it = impl_->by_text.find(text);
   if (it == impl_->by_text.end()) return std::nullopt;
   return it->second;
 }

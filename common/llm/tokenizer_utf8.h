@@ -1,0 +1,39 @@
+// One UTF-8 character at a time, of any bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sparkv {
+
+// What starts at a byte: a character (valid); or a maximal invalid sequence (Unicode 15,
+// section 3.9, 1 to 3 bytes), of which `unfinished` says that the end of the text cuts a character
+// off.
+struct Utf8Unit {
+  uint32_t code;  // U+FFFD unless valid
+  uint8_t length;
+  bool valid;
+  bool unfinished;
+};
+
+// `left` bytes at p, at least 1.
+inline Utf8Unit NextUtf8Unit(const uint8_t* p, size_t left) {
+  constexpr uint32_t kBad = 0xFFFD;
+  const uint8_t lead = p[0];
+  if (lead < 0x80) return {lead, 1, true, false};
+  if (lead < 0xC2 || lead > 0xF4) return {kBad, 1, false, false};
+  const uint8_t need = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  // Second bytes that exclude overlong forms, surrogates and code points above 0x10FFFF.
+  const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  uint32_t code = lead & (0x7Fu >> need);
+  for (uint8_t i = 1; i < need; ++i) {
+    if (i == left) return {kBad, i, false, true};
+    if (p[i] < (i == 1 ? low : 0x80) || p[i] > (i == 1 ? high : 0xBF))
+      return {kBad, i, false, false};
+    code = (code << 6) | (p[i] & 0x3Fu);
+  }
+  return {code, need, true, false};
+}
+
+}  // namespace sparkv
