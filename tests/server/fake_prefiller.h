@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,7 @@ class FakePrefiller : public Prefiller {
                        const std::function<void(uint32_t)>& progress) override {
     const uint32_t begin = cache->tokens();
     if (on_prefill) on_prefill(begin);
+    while (until_cancelled && !cancel.cancelled()) std::this_thread::yield();
     RETURN_IF_ERROR(cancel.Check());
     RETURN_IF_ERROR(cache->Extend(begin + static_cast<uint32_t>(tokens.size())));
     const KvGeometry g = geometry();
@@ -59,6 +61,7 @@ class FakePrefiller : public Prefiller {
   }
 
   std::function<void(uint32_t)> on_prefill;  // called with the first position, on the engine's thread
+  std::atomic<bool> until_cancelled = false;  // prefill works until it is cancelled
   std::atomic<uint32_t> prefilled = 0;
 };
 
