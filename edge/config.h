@@ -27,7 +27,7 @@ struct EdgeConfig {
   std::string log_level;
 };
 
-// Environment prefix SPARKV_EDGE.
+inline constexpr const char* kEdgeEnvPrefix = "SPARKV_EDGE_";
 std::vector<Setting> EdgeSettings();
 // Checks what spans several settings. InvalidArgument names them; NotFound for a trace file.
 absl::StatusOr<EdgeConfig> MakeEdgeConfig(const Settings& settings);

@@ -29,7 +29,7 @@ int Fail(const absl::Status& status, int code) {
 }
 
 int Main(int argc, char** argv) {
-  absl::StatusOr<Settings> settings = Settings::Create(EdgeSettings(), "SPARKV_EDGE");
+  absl::StatusOr<Settings> settings = Settings::Create(EdgeSettings(), kEdgeEnvPrefix);
   if (!settings.ok()) return Fail(settings.status(), 1);
   const absl::StatusOr<Settings::CommandLine> line =
       settings->Load(std::vector<std::string>(argv + 1, argv + argc));

@@ -40,7 +40,7 @@ void SetRuns(const std::vector<double>& values, Figure* figure) {
 }
 
 std::string FigureFile::ToJson() const {
-  nlohmann::json out = nlohmann::json::array();
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
   const std::string machine = MachineLine();
   for (const Figure& f : figures_) {
     nlohmann::ordered_json row;
