@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,17 +20,26 @@ namespace sparkv {
 
 enum class ChatFormat : uint8_t { kRaw, kChatMl, kLlama3, kQwen3 };
 
-// Immutable and thread-safe; the tokenizer must outlive it.
+struct ChatMessage {
+  std::string role;  // system (first only), user, assistant
+  std::string content;
+};
+
+// Immutable and thread-safe; the tokenizer must outlive it. Llama 3's format trims what people
+// write (as Python's strip does), the others keep it as it is. Each method that begins a sequence
+// writes BOS exactly once, or never when neither the vocabulary nor the template asks for one.
 class ChatTemplate {
  public:
-  // Recognises tokenizer.chat_template. InvalidArgument with the position for a template whose "{%"
-  // or "{{" is not closed; a template that is well formed but unknown gives kRaw and a reason.
+  // Recognises tokenizer.chat_template. InvalidArgument with the position for a template whose
+  // "{%", "{{" or "{#" is not closed; a template that is well formed but unknown gives kRaw and a
+  // reason.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> Create(std::string_view source,
                                                               const Tokenizer& tokenizer);
 
   ChatFormat format() const { return format_; }
   const char* name() const;                              // "chatml", "llama3", "qwen3", "raw"
   const std::string& reason() const { return reason_; }  // why kRaw was chosen; else empty
+  const std::string& default_system() const { return default_system_; }  // empty: none
 
   // A stored context: the opening (BOS if the format has one, the system prompt) and the start of
   // the user's turn with the document. `system` empty: the template's default, which may be none.
@@ -37,7 +47,7 @@ class ChatTemplate {
   absl::StatusOr<std::vector<int32_t>> Document(std::string_view system,
                                                 std::string_view document) const;
   // What follows a stored context: a blank line, the question, the end of the user's turn and the
-  // assistant's opening.
+  // assistant's opening. In kRaw: the question alone.
   absl::StatusOr<std::vector<int32_t>> Question(std::string_view question) const;
   // A prompt without a stored context.
   absl::StatusOr<std::vector<int32_t>> Prompt(std::string_view system,
@@ -45,19 +55,27 @@ class ChatTemplate {
   // After generated ids that ended without (or, `ended`, with) the end-of-turn token: closes that
   // turn, then a user's turn.
   absl::StatusOr<std::vector<int32_t>> NextTurn(std::string_view question, bool ended) const;
+  // A whole conversation and the assistant's opening. InvalidArgument for another role, a system
+  // message that is not the first, or no messages; FailedPrecondition in kRaw.
+  absl::StatusOr<std::vector<int32_t>> Render(std::span<const ChatMessage> messages) const;
 
  private:
   explicit ChatTemplate(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+  void Recognise(std::string_view source);
   absl::Status AppendTemplate(std::string_view text, std::vector<int32_t>* ids) const;
   absl::Status AppendUser(std::string_view text, std::vector<int32_t>* ids) const;
+  absl::Status AppendHeader(std::string_view role, std::vector<int32_t>* ids) const;
+  absl::Status AppendEnd(std::vector<int32_t>* ids) const;
   absl::Status AppendOpening(std::string_view system, std::vector<int32_t>* ids) const;
   absl::Status AppendClosing(std::vector<int32_t>* ids) const;
-  absl::Status AppendUserHeader(std::vector<int32_t>* ids) const;
 
   const Tokenizer* tokenizer_;
   ChatFormat format_ = ChatFormat::kRaw;
+  bool bos_ = false;
   std::string default_system_;
-  bool llama3_bos_ = false;
+  std::string preamble_;  // before each system prompt (Llama 3.1's dates); its turn is written even
+                          // without a prompt
+  std::string generation_;  // the assistant's opening
   std::string reason_;
 };
 
