@@ -1,0 +1,346 @@
+// A real server process and the edge daemon over loopback: every fault of the link or the server ends in the right answer with the
+// reason beside it.
+#include <filesystem>
+#include <fstream>
+
+#include "tests/common/rpc/test_certificate.h"
+#include "tests/integration/flipping_relay.h"
+#include "tests/integration/server_process.h"
+
+namespace sparkv {
+namespace {
+
+using testing::Answer;
+using testing::Document;
+using testing::EdgeWithServer;
+using testing::LocalConfig;
+using testing::Prose;
+using testing::Question;
+using testing::ServerProcess;
+using testing::TestDaemon;
+using testing::TestFolder;
+using testing::TestModel;
+
+constexpr char kQuestion[] = "Which thing was repaired by the keeper?";
+
+bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+v1::AddContextRequest Lossless(const std::string& name, const std::string& text) {
+  v1::AddContextRequest request = Document(name, text);
+  request.set_codec("f16");
+  return request;
+}
+
+// What a daemon without a server answers.
+std::vector<int32_t> Truth(const std::string& text) {
+  TestFolder folder;
+  TestDaemon edge(LocalConfig(folder));
+  REQUIRE_OK(edge.Add(Document("doc", text)));
+  const Answer answer = edge.Ask(Question("doc", kQuestion));
+  REQUIRE_OK(answer.status);
+  return answer.ids;
+}
+
+v1::GenerateRequest Ask(v1::Policy policy, bool drop = false) {
+  v1::GenerateRequest request = Question("doc", kQuestion);
+  request.set_policy(policy);
+  request.set_drop_loaded(drop);
+  return request;
+}
+
+TEST_CASE("all policies give the same answer with the lossless codec; a second question fetches nothing") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  const std::string text = Prose(45);  // two columns, the last one short
+  ServerProcess server(TestModel(), folder.path() + "/server");
+  EdgeConfig config = EdgeWithServer(folder, server.address());
+  config.shaped = true;
+  config.link.rate = *RateTrace::Constant(200);
+  config.session.link.bytes_per_s = 25e6;
+  TestDaemon edge(config);
+  const auto added = edge.Add(Lossless("doc", text));
+  REQUIRE_OK(added);
+  REQUIRE(added->degraded_size() == 0);
+  CHECK(added->done().on_server());
+  CHECK(added->done().stored_bytes() > 0);
+  REQUIRE(added->done().tokens() > 1024);
+  const uint32_t blocks = 2 * 30;
+
+  const Answer stream = edge.Ask(Ask(v1::POLICY_STREAM, true));
+  REQUIRE_OK(stream.status);
+  CHECK(stream.degraded().empty());
+  CHECK(stream.result.usage().policy() == "stream");
+  CHECK(stream.result.usage().level() == 16);
+  CHECK(stream.result.usage().blocks_streamed() + stream.result.usage().blocks_computed() == blocks);
+  CHECK(stream.result.usage().blocks_streamed() > blocks / 2);
+  CHECK(stream.result.usage().bytes_fetched() > 1000000);
+  for (const v1::Policy policy : {v1::POLICY_LOCAL, v1::POLICY_CAKE, v1::POLICY_SPARKV}) {
+    const Answer answer = edge.Ask(Ask(policy, true));
+    REQUIRE_OK(answer.status);
+    INFO("policy " << answer.result.usage().policy());
+    CHECK(answer.degraded().empty());
+    CHECK(answer.ids == stream.ids);
+    CHECK(answer.result.usage().blocks_streamed() + answer.result.usage().blocks_computed() == blocks);
+    CHECK((answer.result.usage().bytes_fetched() > 0) == (policy != v1::POLICY_LOCAL));
+  }
+  const Answer again = edge.Ask(Ask(v1::POLICY_STREAM));
+  REQUIRE_OK(again.status);
+  CHECK(again.ids == stream.ids);
+  CHECK(again.result.usage().bytes_fetched() == 0);
+  CHECK(again.result.usage().blocks_streamed() == 0);
+  CHECK(again.result.usage().blocks_computed() == 0);
+  CHECK(again.result.usage().blocks_resident() == blocks);
+  CHECK(again.result.ttft().stream_ms() == 0);
+  CHECK(again.result.ttft().compute_ms() == 0);
+}
+
+TEST_CASE("a lossy level is loaded again when a better one is asked for") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  ServerProcess server(TestModel(), folder.path() + "/server");
+  TestDaemon edge(EdgeWithServer(folder, server.address()));
+  REQUIRE_OK(edge.Add(Document("doc", Prose(12))));
+  v1::GenerateRequest request = Ask(v1::POLICY_STREAM);
+  const Answer standard = edge.Ask(request);
+  REQUIRE_OK(standard.status);
+  CHECK(standard.result.usage().level() == 5);
+  request.set_level(4);  // what is there is better
+  CHECK(edge.Ask(request).result.usage().bytes_fetched() == 0);
+  request.set_level(8);
+  const Answer better = edge.Ask(request);
+  REQUIRE_OK(better.status);
+  CHECK(better.result.usage().level() == 8);
+  CHECK(better.result.usage().bytes_fetched() > standard.result.usage().bytes_fetched());
+  request.set_level(7);
+  CHECK(edge.Ask(request).status.code() == absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("no server at the address: contexts are kept here and computed here") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  const std::string text = Prose(12);
+  TestDaemon edge(EdgeWithServer(folder, "127.0.0.1:1"));  // nothing listens there
+  const auto added = edge.Add(Document("doc", text));
+  REQUIRE_OK(added);
+  CHECK_FALSE(added->done().on_server());
+  REQUIRE(added->degraded_size() == 1);
+  CHECK(Has(added->degraded(0), "server unavailable"));
+  const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM));
+  REQUIRE_OK(answer.status);
+  CHECK(Has(answer.degraded(), "server unavailable"));
+  CHECK(answer.result.usage().policy() == "local");
+  CHECK(answer.result.usage().blocks_computed() == 30);
+  CHECK(answer.ids == Truth(text));
+  CHECK(Has(edge.Status().server_state(), "unavailable"));
+  const Answer unknown = edge.Ask(Question("nobody", "?"));
+  CHECK(unknown.status.code() == absl::StatusCode::kNotFound);
+  CHECK(Has(std::string(unknown.status.message()), "unavailable"));
+}
+
+TEST_CASE("the server is killed in mid-stream") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  const std::string text = Prose(30);
+  auto server = std::make_unique<ServerProcess>(TestModel(), folder.path() + "/server");
+  EdgeConfig config = EdgeWithServer(folder, server->address());
+  config.shaped = true;
+  config.link.rate = *RateTrace::Constant(20);  // 15 MB take 6 s: the kill comes well before the end
+  TestDaemon edge(config);
+  REQUIRE_OK(edge.Add(Lossless("doc", text)));
+  bool killed = false;
+  const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM), [&](const v1::GenerateResponse& response, grpc::ClientContext*) {
+    if (killed || !response.has_loading() || response.loading().blocks_done() == 0) return;
+    killed = true;
+    server->Kill();
+  });
+  REQUIRE(killed);
+  REQUIRE_OK(answer.status);
+  CHECK(Has(answer.degraded(), "stream"));
+  CHECK(answer.result.usage().blocks_streamed() > 0);
+  CHECK(answer.result.usage().blocks_computed() > 0);
+  CHECK(answer.result.usage().blocks_streamed() + answer.result.usage().blocks_computed() == 30);
+  CHECK(answer.ids == Truth(text));
+  // And the next question from memory.
+  const Answer again = edge.Ask(Ask(v1::POLICY_STREAM));
+  CHECK(again.ids == answer.ids);
+  CHECK(again.result.usage().bytes_fetched() == 0);
+}
+
+TEST_CASE("stored bytes are damaged: the block is computed here") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  const std::string text = Prose(15);
+  ServerProcess server(TestModel(), folder.path() + "/server");
+  TestDaemon edge(EdgeWithServer(folder, server.address()));
+  REQUIRE_OK(edge.Add(Lossless("doc", text)));
+  int damaged = 0;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(folder.path() + "/server")) {
+    if (file.path().extension() != ".col") continue;
+    std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const auto middle = static_cast<std::streamoff>(std::filesystem::file_size(file.path()) / 2);
+    bytes.seekg(middle);
+    const char byte = static_cast<char>(bytes.get() ^ 0x04);
+    bytes.seekp(middle);
+    bytes.put(byte);
+    ++damaged;
+  }
+  REQUIRE(damaged == 1);
+  const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM));
+  REQUIRE_OK(answer.status);
+  CHECK(Has(answer.degraded(), "DATA_LOSS"));
+  CHECK(answer.result.usage().blocks_computed() > 0);
+  CHECK(answer.result.usage().blocks_streamed() > 0);
+  CHECK(answer.ids == Truth(text));
+}
+
+TEST_CASE("a frame is damaged on its way") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  const std::string text = Prose(15);
+  ServerProcess server(TestModel(), folder.path() + "/server");
+  testing::FlippingRelay relay(server.address());
+  TestDaemon edge(EdgeWithServer(folder, relay.address()));
+  REQUIRE_OK(edge.Add(Lossless("doc", text)));
+  relay.Arm(1000000);  // manifest and the first blocks pass
+  const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM));
+  REQUIRE(relay.flipped());
+  REQUIRE_OK(answer.status);
+  CHECK_FALSE(answer.degraded().empty());
+  CHECK(answer.result.usage().blocks_computed() > 0);
+  CHECK(answer.ids == Truth(text));
+}
+
+TEST_CASE("the server has another model") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  const std::string text = Prose(12);
+  // The same file but for one bit of the last weight.
+  const std::string other = folder.path() + "/other.gguf";
+  std::filesystem::copy_file(TestModel(), other);
+  {
+    std::fstream bytes(other, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekg(-1, std::ios::end);
+    const char byte = static_cast<char>(bytes.get() ^ 0x01);
+    bytes.seekp(-1, std::ios::end);
+    bytes.put(byte);
+  }
+  ServerProcess server(other, folder.path() + "/server");
+  TestDaemon edge(EdgeWithServer(folder, server.address()));
+  CHECK(Has(edge.Status().server_state(), "mismatch: model fingerprint mismatch"));
+  const auto added = edge.Add(Document("doc", text));
+  REQUIRE_OK(added);
+  CHECK_FALSE(added->done().on_server());
+  REQUIRE(added->degraded_size() == 1);
+  CHECK(Has(added->degraded(0), "fingerprint mismatch"));
+  const Answer answer = edge.Ask(Ask(v1::POLICY_SPARKV));
+  REQUIRE_OK(answer.status);
+  CHECK(Has(answer.degraded(), "fingerprint mismatch"));
+  CHECK(answer.result.usage().bytes_fetched() == 0);
+  CHECK(answer.ids == Truth(text));
+}
+
+TEST_CASE("the daemon's model was exchanged: its old contexts are refused with a reason") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  {
+    TestDaemon edge(LocalConfig(folder));
+    REQUIRE_OK(edge.Add(Document("doc", Prose(2))));
+  }
+  const std::string other = folder.path() + "/other.gguf";
+  std::filesystem::copy_file(TestModel(), other);
+  {
+    std::fstream bytes(other, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(-1, std::ios::end);
+    bytes.put('\x2A');
+  }
+  EdgeConfig config = LocalConfig(folder);
+  config.model = other;
+  TestDaemon edge(config);
+  const Answer answer = edge.Ask(Question("doc", "?"));
+  CHECK(answer.status.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(Has(std::string(answer.status.message()), "another model"));
+}
+
+TEST_CASE("the server lost the context; a context that only the server has is found there") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  const std::string text = Prose(12);
+  ServerProcess server(TestModel(), folder.path() + "/server");
+  std::string id;
+  {
+    TestDaemon edge(EdgeWithServer(folder, server.address()));
+    const auto added = edge.Add(Lossless("doc", text));
+    REQUIRE_OK(added);
+    id = added->done().id();
+  }
+  const std::vector<int32_t> truth = Truth(text);
+  {
+    TestFolder elsewhere;
+    TestDaemon edge(EdgeWithServer(elsewhere, server.address()));
+    const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM));  // by name
+    REQUIRE_OK(answer.status);
+    CHECK(answer.degraded().empty());
+    CHECK(answer.result.usage().blocks_streamed() > 0);
+    CHECK(answer.ids == truth);
+    CHECK(edge.Ask(Question(id.substr(0, 12), kQuestion)).ids == truth);
+    v1::DeleteContextRequest remove;
+    remove.set_context("doc");
+    v1::DeleteContextResponse removed;
+    grpc::ClientContext context;
+    REQUIRE(edge.stub()->DeleteContext(&context, remove, &removed).ok());
+    CHECK(removed.degraded_size() == 0);
+  }
+  TestDaemon edge(EdgeWithServer(folder, server.address()));
+  const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM));
+  REQUIRE_OK(answer.status);
+  CHECK(Has(answer.degraded(), "does not have this context"));
+  CHECK(answer.ids == truth);
+}
+
+TEST_CASE("TLS: the right roots stream, wrong ones compute here") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  const testing::TestCertificate files = testing::MakeTestCertificate(folder.path(), "server");
+  const testing::TestCertificate wrong = testing::MakeTestCertificate(folder.path(), "wrong");
+  ServerProcess server(TestModel(), folder.path() + "/server",
+                       {"--tls-cert", files.certificate, "--tls-key", files.key});
+  EdgeConfig config = EdgeWithServer(folder, server.address());
+  config.tls = {.enabled = true, .ca_file = files.certificate, .server_name = "localhost"};
+  {
+    TestDaemon edge(config);
+    const auto added = edge.Add(Lossless("doc", Prose(12)));
+    REQUIRE_OK(added);
+    CHECK(added->degraded_size() == 0);
+    const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM));
+    REQUIRE_OK(answer.status);
+    CHECK(answer.degraded().empty());
+    CHECK(answer.result.usage().blocks_streamed() > 0);
+  }
+  config.tls.ca_file = wrong.certificate;
+  TestDaemon edge(config);
+  const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM));
+  REQUIRE_OK(answer.status);
+  CHECK(Has(answer.degraded(), "server unavailable"));
+  CHECK(answer.result.usage().bytes_fetched() == 0);
+}
+
+TEST_CASE("a client that goes away ends the stream, and nothing of it stays") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  ServerProcess server(TestModel(), folder.path() + "/server");
+  EdgeConfig config = EdgeWithServer(folder, server.address());
+  config.shaped = true;
+  config.link.rate = *RateTrace::Constant(2);
+  TestDaemon edge(config);
+  REQUIRE_OK(edge.Add(Lossless("doc", Prose(12))));
+  const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM), [](const v1::GenerateResponse& response, grpc::ClientContext* context) {
+    if (response.has_loading()) context->TryCancel();
+  });
+  CHECK(answer.status.code() == absl::StatusCode::kCancelled);
+  REQUIRE_OK(edge.Ask(Question("", "Hello", 1)).status);
+  CHECK(edge.Status().contexts_loaded() == 0);
+  CHECK(edge.Status().kv_used_bytes() == 0);
+}
+
+}  // namespace
+}  // namespace sparkv
