@@ -93,7 +93,8 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
     problem.decode_s_per_byte = decode_s_per_byte_;
     stream = server_->Fetch({.context_id = manifest.context_id,
                              .model_fingerprint = manifest.model_fingerprint,
-                             .codec_digest = manifest.codec_digest},
+                             .codec_digest = manifest.codec_digest,
+                             .window_bytes = FetchWindowBytes(problem)},
                             manifest);
     job.stream = stream.get();
   } else {

@@ -66,4 +66,9 @@ struct LoadPlan {
 // Seconds to compute layers [0, depth) of column t: PROJ of each, ATTN of all but the top one.
 double PrefixSeconds(const LoadProblem& problem, uint32_t t, uint32_t depth);
 
+// Bytes that should be under way on the link: what one round trip holds, but at least some blocks,
+// so that the link never runs dry, and no more, so that a cancelled block is hardly ever on its way
+// already. 0 without a link.
+uint64_t FetchWindowBytes(const LoadProblem& problem);
+
 }  // namespace sparkv

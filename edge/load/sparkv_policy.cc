@@ -9,9 +9,9 @@
 //   )
 // with R the bytes still streamed and r the link's rate.
 #include <algorithm>
-#include <functional>
 #include <limits>
 
+#include "edge/load/depth_search.h"
 #include "edge/load/policy.h"
 
 namespace sparkv {
@@ -56,7 +56,7 @@ void AppendHull(const LoadProblem& problem, uint32_t t, std::vector<Step>* out) 
 // Moves single depths, never out of their falling order, while that makes the load shorter: the
 // chain's steps can be several layers thick, and levelling gave some away. Returns the value
 // reached.
-double Refine(const LoadProblem& problem, const std::function<double(double, double)>& seconds,
+double Refine(const LoadProblem& problem, const LoadSeconds& seconds,
               std::vector<uint32_t>* depth) {
   const uint32_t columns = problem.columns();
   double computed = 0;
@@ -121,7 +121,7 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
       problem.query_tokens > 0 ? problem.compute.Query(problem.tokens(), problem.query_tokens) : 0;
   const double query = query_layer * problem.layers;
   const bool linked = problem.link_bytes_per_s > 0;
-  const auto seconds = [&](double computed, double left) {
+  const LoadSeconds seconds = [&](double computed, double left) {
     double link = 0;
     if (left > 0) {
       if (!linked) return std::numeric_limits<double>::infinity();
@@ -179,6 +179,8 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
       best = other;
       plan.depth = raised;
     }
+    // With few blocks one more or less is much.
+    if (BestDepthsFits(problem)) best = BestDepths(problem, seconds, &plan.depth);
   }
   plan.order = LayerMajorOrder(problem, plan.depth);
   plan.predicted_s = best;

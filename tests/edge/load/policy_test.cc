@@ -58,7 +58,7 @@ double BestByEnumeration(const LoadProblem& p) {
   return best;
 }
 
-TEST_CASE("sparkv's plan is within 3 % of the best depth profile, or one layer of it") {
+TEST_CASE("sparkv's plan is within 3 % of the best depth profile") {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     std::mt19937 rng(seed);
     LoadProblem p = SmallProblem(1 + rng() % 4, 2 + rng() % 5);
@@ -69,11 +69,7 @@ TEST_CASE("sparkv's plan is within 3 % of the best depth profile, or one layer o
     const LoadPlan plan = MakeSparkvPolicy()->Plan(p);
     const double best = BestByEnumeration(p);
     INFO("seed " << seed);
-    // With few layers one layer more or less is much; the plan may miss by one block's worth.
-    const double layer = std::max(p.compute.Project(kColumnTokens) +
-                                      p.compute.Attend(p.begin(p.columns() - 1), kColumnTokens),
-                                  0.0);
-    CHECK(Value(p, plan.depth) <= best * 1.03 + layer);
+    CHECK(Value(p, plan.depth) <= best * 1.03);
     CHECK(plan.lower_bound_s <= best * 1.0001);
     CHECK(plan.lower_bound_s > 0);
   }
@@ -101,6 +97,76 @@ TEST_CASE("depths never grow along the context, and at least the first layer is 
       if (t > 0) CHECK(plan.depth[t] <= plan.depth[t - 1]);
     }
   }
+}
+
+TEST_CASE("worked by hand: one column, four layers") {
+  // PROJ 1 s, ATTN 4 s, a block 3 s on the link; no query. Depth d takes d + 4 (d - 1) s of compute
+  // and (4 - d) * 3 s of link:
+  //   d    1  2   3   4
+  //   K    1  6  11  16
+  //   link 9  6   3   0      -> d = 2, 6 s. The bound crosses at the same point.
+  LoadProblem p;
+  p.layers = 4;
+  p.column_tokens = {1000};
+  p.block_bytes.assign(4, 3000);
+  p.link_bytes_per_s = 1000;
+  p.compute.proj_row = 1e-3;
+  p.compute.dense_row = 4e-3;
+  const LoadPlan plan = MakeSparkvPolicy()->Plan(p);
+  CHECK(plan.depth == std::vector<uint32_t>{2});
+  CHECK(plan.predicted_s == Approx(6));
+  CHECK(plan.lower_bound_s <= 6.0001);
+  CHECK(plan.order == std::vector<BlockRef>{{0, 2}, {0, 3}});
+}
+
+TEST_CASE("worked by hand: the cheap column is computed deeper") {
+  // No history cost in column 0, so much in column 1 that its ATTN never pays: K_0 = 5 d - 4, K_1 =
+  // 1 (depth 1). Link 1 s a block: 3 + (4 - d_0) s against K: d_0 = 2 gives max(5, 7), d_0 = 1
+  // gives max(6, 2) -> 6 s.
+  LoadProblem p;
+  p.layers = 4;
+  p.column_tokens = {kColumnTokens, kColumnTokens};
+  p.block_bytes.assign(8, 1000);
+  p.link_bytes_per_s = 1000;
+  p.compute.proj_row = 1.0 / kColumnTokens;
+  p.compute.dense_row = 4.0 / kColumnTokens;
+  CHECK(MakeSparkvPolicy()->Plan(p).depth == std::vector<uint32_t>{1, 1});
+  // At half the link: 2 (3 + 4 - d_0) s: d_0 = 2 gives max(10, 7), d_0 = 3 gives max(8, 12) -> 10
+  // s.
+  p.link_bytes_per_s = 500;
+  const LoadPlan plan = MakeSparkvPolicy()->Plan(p);
+  CHECK(plan.depth == std::vector<uint32_t>{2, 1});
+  CHECK(plan.predicted_s == Approx(10));
+}
+
+TEST_CASE("many random blocks: the plan is within 3 % of its bound") {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    std::mt19937 rng(seed);
+    LoadProblem p = SmallProblem(8 + rng() % 16, 24 + rng() % 16);
+    for (uint64_t& b : p.block_bytes) b = 50000 + rng() % 100000;
+    p.link_bytes_per_s = std::pow(10.0, 5.5 + (rng() % 1000) / 500.0);
+    const LoadPlan plan = MakeSparkvPolicy()->Plan(p);
+    INFO("seed " << seed << ": plan " << Value(p, plan.depth) << ", bound " << plan.lower_bound_s);
+    CHECK(Value(p, plan.depth) == Approx(plan.predicted_s));
+    CHECK(plan.predicted_s <= 1.03 * plan.lower_bound_s);
+  }
+}
+
+TEST_CASE("the fetch window holds three blocks or a round trip, whichever is more") {
+  LoadProblem p = SmallProblem(2, 2);
+  p.block_bytes = {1000, 400000, 1000, 1000};
+  CHECK(FetchWindowBytes(p) == 1200000);
+  p.link_bytes_per_s = 1e8;
+  CHECK(FetchWindowBytes(p) == 4000000);
+  p.rtt_s = 10;
+  CHECK(FetchWindowBytes(p) == 64u << 20);
+  p = SmallProblem(1, 1);
+  p.block_bytes = {10};
+  CHECK(FetchWindowBytes(p) == 512u << 10);
+  p.block_bytes = {uint64_t{1} << 62};
+  CHECK(FetchWindowBytes(p) == 64u << 20);
+  p.link_bytes_per_s = 0;
+  CHECK(FetchWindowBytes(p) == 0);
 }
 
 TEST_CASE("a dead link means local, a very fast one means stream but for layer 0") {

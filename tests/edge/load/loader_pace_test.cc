@@ -1,0 +1,160 @@
+// Who does what when the link or the device is slower or faster than the plan says. The clock moves
+// when the test says so, and threads meet at hooks, so nothing here depends on the machine's speed.
+#include <thread>
+
+#include "edge/load/loader.h"
+#include "tests/catch.h"
+#include "tests/edge/load/loader_fixture.h"
+
+namespace sparkv::load_testing {
+namespace {
+
+// Moves with Advance, and a little with each look.
+class TestClock final : public Clock {
+ public:
+  explicit TestClock(int64_t us_per_look = 0) : us_per_look_(us_per_look) {}
+  absl::Duration Now() const override {
+    return absl::Microseconds(us_.fetch_add(us_per_look_) + us_per_look_);
+  }
+  void Advance(absl::Duration d) { us_.fetch_add(absl::ToInt64Microseconds(d)); }
+
+ private:
+  const int64_t us_per_look_;
+  mutable std::atomic<int64_t> us_{0};
+};
+
+// The static plan, with both sides free to go on past it.
+class ConservingPolicy final : public LoadPolicy {
+ public:
+  explicit ConservingPolicy(std::vector<uint32_t> depth) : depth_(std::move(depth)) {}
+  const char* name() const override { return "conserving"; }
+  LoadPlan Plan(const LoadProblem& problem) const override {
+    LoadPlan plan = MakeStaticPolicy(depth_)->Plan(problem);
+    plan.work_conserving = true;
+    return plan;
+  }
+
+ private:
+  const std::vector<uint32_t> depth_;
+};
+
+void AwaitEnd(const ScriptedStream& stream) {
+  while (!stream.ended.load()) std::this_thread::yield();
+}
+
+TEST_CASE("compute that outlasts the stream by far is no stall") {
+  Fixture f(2100, 4);
+  TestClock clock;
+  f.clock = &clock;
+  f.stall_limit = absl::Seconds(15);
+  ScriptedStream stream(f.blocks, kGeometry.layers);
+  f.compute.after_project = [&] {
+    AwaitEnd(stream);
+    clock.Advance(absl::Seconds(10));
+  };
+  KvCache cache(f.pool);
+  const auto result = f.Load(&stream, {3, 2, 1}, &cache);
+  REQUIRE_OK(result);
+  CHECK(result->degraded.empty());
+  CHECK(result->blocks_streamed == 3);
+  CHECK(result->total_s > 15);
+}
+
+TEST_CASE("a stream that is through early goes on with blocks planned for compute") {
+  Fixture f(3000, 4);
+  ScriptedStream stream(f.blocks, kGeometry.layers);
+  f.compute.after_project = [&] { AwaitEnd(stream); };
+  KvCache cache(f.pool);
+  const auto result = f.Load(&stream, {}, &cache,
+                             std::make_unique<ConservingPolicy>(std::vector<uint32_t>{3, 3, 2}));
+  REQUIRE_OK(result);
+  // Compute waited in (0, 0); the stream brought all but the first layers, which cost next to
+  // nothing.
+  CHECK(result->blocks_computed == 3);
+  CHECK(result->blocks_streamed == 6);
+  CHECK(result->degraded.empty());
+  CHECK(result->last_hidden == f.expected);
+  f.CheckEqual(cache);
+}
+
+TEST_CASE("a block that compute takes is cancelled at the stream, all its planes") {
+  Fixture f(3000, 4, "generic");
+  REQUIRE(f.planes > 1);
+  ScriptedStream stream(f.blocks, kGeometry.layers);
+  stream.silent_after = 0;
+  KvCache cache(f.pool);
+  const auto result = f.Load(&stream, {}, &cache, MakeCakePolicy());
+  REQUIRE_OK(result);
+  CHECK(result->blocks_computed == 9);
+  CHECK(stream.cancelled == 9 * f.planes);
+}
+
+TEST_CASE("compute that has done its part takes blocks from a stream that brings nothing") {
+  Fixture f(3000, 4);
+  TestClock clock(1000);
+  f.clock = &clock;
+  f.stall_limit = absl::Hours(1);  // nobody gives the stream up
+  ScriptedStream stream(f.blocks, kGeometry.layers);
+  stream.silent_after = 0;
+  KvCache cache(f.pool);
+  const auto result = f.Load(&stream, {}, &cache,
+                             std::make_unique<ConservingPolicy>(std::vector<uint32_t>{1, 1, 1}));
+  REQUIRE_OK(result);
+  CHECK(result->blocks_computed == 9);
+  CHECK(result->last_hidden == f.expected);
+  f.CheckEqual(cache);
+}
+
+TEST_CASE("a cancelled load stops while it waits for the stream") {
+  Fixture f(1500, 4);
+  f.stall_limit = absl::Hours(1);
+  ScriptedStream stream(f.blocks, kGeometry.layers);
+  stream.silent_after = 2;
+  stream.when_silent = [&] { f.compute.cancel.Cancel(); };
+  KvCache cache(f.pool);
+  CHECK(f.Load(&stream, {0, 0}, &cache).status().code() == absl::StatusCode::kCancelled);
+}
+
+TEST_CASE("the planes of a level make a block together") {
+  Fixture f(1500, 4, "generic");
+  REQUIRE(f.planes > 1);
+  ScriptedStream stream(f.blocks, kGeometry.layers);
+  KvCache cache(f.pool);
+  const auto result = f.Load(&stream, {0, 0}, &cache);
+  REQUIRE_OK(result);
+  CHECK(result->blocks_streamed == 6);
+  for (uint32_t t = 0; t < 2; ++t) {
+    for (uint32_t l = 0; l < kGeometry.layers; ++l) {
+      const BlockShape shape{kGeometry.kv_heads, f.problem.column_tokens[t], kGeometry.head_dim};
+      std::vector<std::span<const uint8_t>> planes;
+      for (uint32_t p = 0; p < f.planes; ++p) {
+        const std::string& plane = f.blocks[t * kGeometry.layers + l][p];
+        planes.emplace_back(reinterpret_cast<const uint8_t*>(plane.data()), plane.size());
+      }
+      std::vector<uint16_t> k(shape.elements()), v(k), got_k(k), got_v(k);
+      REQUIRE_OK(f.decoder->DecodeBlock(shape, planes, k.data(), v.data()));
+      REQUIRE_OK(
+          cache.ExportBlock(l, f.problem.begin(t), shape.tokens, got_k.data(), got_v.data()));
+      CHECK(got_k == k);
+      CHECK(got_v == v);
+    }
+  }
+}
+
+TEST_CASE("a plane that fails makes its block computed, whatever comes of the other planes") {
+  Fixture f(1500, 4, "generic");
+  for (int at = 0; at < 4; ++at) {
+    ScriptedStream stream(f.blocks, kGeometry.layers);
+    stream.fail_at = at;
+    KvCache cache(f.pool);
+    const auto result = f.Load(&stream, {0, 0}, &cache);
+    REQUIRE_OK(result);
+    CHECK(result->degraded.size() == 1);
+    CHECK(result->blocks_computed == 1);
+    CHECK(result->blocks_streamed == 5);
+    CHECK(stream.cancelled == 2 * f.planes);  // when it failed, and when compute took the block
+  }
+}
+
+}  // namespace
+}  // namespace sparkv::load_testing
