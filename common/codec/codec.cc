@@ -15,7 +15,8 @@ std::vector<const BlockDecoder*> AllDecoders() { return {GenericDecoder(), F16De
 
 std::string Supported() {
   return absl::StrJoin(AllDecoders(), ", ", [](std::string* out, const BlockDecoder* d) {
-    absl::StrAppend(out, std::string(d->info().name), " (id ", d->info().id, " version ", d->info().version, ")");
+    absl::StrAppend(out, std::string(d->info().name), " (id ", d->info().id, " version ",
+                    d->info().version, ")");
   });
 }
 
@@ -31,9 +32,8 @@ absl::Status BlockShape::Validate() const {
   RETURN_IF_ERROR(check(tokens, kMaxColumnTokens, "tokens"));
   RETURN_IF_ERROR(check(head_dim, kMaxHeadDim, "head_dim"));
   if (elements() > kMaxBlockElements) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("block shape: kv_heads x tokens x head_dim is ", elements(), "; at most ",
-                     kMaxBlockElements));
+    return absl::InvalidArgumentError(absl::StrCat("block shape: kv_heads x tokens x head_dim is ",
+                                                   elements(), "; at most ", kMaxBlockElements));
   }
   return absl::OkStatus();
 }
@@ -43,11 +43,11 @@ absl::StatusOr<int> CodecInfo::PlanesForLevel(int level) const {
   for (const CodecLevel& l : levels) {
     if (l.level == level) return l.planes;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("codec ", std::string(name), " has no level ", level, "; levels: ",
-                   absl::StrJoin(levels, ", ", [](std::string* out, const CodecLevel& l) {
-                     absl::StrAppend(out, l.level);
-                   })));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "codec ", std::string(name), " has no level ", level,
+      "; levels: ", absl::StrJoin(levels, ", ", [](std::string* out, const CodecLevel& l) {
+        absl::StrAppend(out, l.level);
+      })));
 }
 
 Digest CodecDigest(const CodecInfo& info) {

@@ -15,7 +15,8 @@
 
 namespace sparkv {
 
-// Side of the arrays that a block consists of: K and V are each [kv_heads][tokens][head_dim] f16 bits.
+// Side of the arrays that a block consists of: K and V are each [kv_heads][tokens][head_dim] f16
+// bits.
 struct BlockShape {
   uint32_t kv_heads = 0;
   uint32_t tokens = 0;

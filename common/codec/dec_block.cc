@@ -8,9 +8,9 @@ namespace sparkv {
 
 absl::Status CheckDecodeCall(const CodecInfo& info, const BlockShape& shape, size_t planes) {
   RETURN_IF_ERROR(shape.Validate());
-  const bool is_level = std::any_of(info.levels.begin(), info.levels.end(), [&](const CodecLevel& l) {
-    return static_cast<size_t>(l.planes) == planes;
-  });
+  const bool is_level =
+      std::any_of(info.levels.begin(), info.levels.end(),
+                  [&](const CodecLevel& l) { return static_cast<size_t>(l.planes) == planes; });
   if (is_level) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("codec ", std::string(info.name), ": ", planes,
                                                  " planes are no level; it has ", info.planes,
@@ -27,8 +27,8 @@ absl::Status ReadPlaneTag(ByteReader& reader, const CodecInfo& info, int plane) 
 
 absl::Status CheckPlaneEnd(const ByteReader& reader, const CodecInfo& info, int plane) {
   if (reader.remaining() == 0) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(std::string(info.name), " plane ", plane, ": ", reader.remaining(),
-                                          " bytes behind its end"));
+  return absl::DataLossError(absl::StrCat(std::string(info.name), " plane ", plane, ": ",
+                                          reader.remaining(), " bytes behind its end"));
 }
 
 }  // namespace sparkv

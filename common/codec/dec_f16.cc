@@ -14,8 +14,9 @@ class Decoder final : public BlockDecoder {
  public:
   const CodecInfo& info() const override { return info_; }
 
-  absl::Status DecodeBlock(const BlockShape& shape, std::span<const std::span<const uint8_t>> planes,
-                           uint16_t* k, uint16_t* v) const override {
+  absl::Status DecodeBlock(const BlockShape& shape,
+                           std::span<const std::span<const uint8_t>> planes, uint16_t* k,
+                           uint16_t* v) const override {
     RETURN_IF_ERROR(CheckDecodeCall(info_, shape, planes.size()));
     ByteReader reader(planes[0]);
     RETURN_IF_ERROR(ReadPlaneTag(reader, info_, 0));
@@ -24,8 +25,8 @@ class Decoder final : public BlockDecoder {
     const auto low = std::make_unique_for_overwrite<uint8_t[]>(2 * shape.elements());
     RETURN_IF_ERROR(DecodeSymbols(reader, runs, shape.tokens, 8, Combine::kReplace,
                                   "f16 high bytes", high.get()));
-    RETURN_IF_ERROR(DecodeSymbols(reader, runs, shape.tokens, 8, Combine::kReplace,
-                                  "f16 low bytes", low.get()));
+    RETURN_IF_ERROR(DecodeSymbols(reader, runs, shape.tokens, 8, Combine::kReplace, "f16 low bytes",
+                                  low.get()));
     RETURN_IF_ERROR(CheckPlaneEnd(reader, info_, 0));
     const size_t head = size_t{shape.tokens} * shape.head_dim;
     for (uint32_t i = 0; i < 2 * shape.kv_heads; ++i) {

@@ -38,7 +38,8 @@ absl::StatusOr<Params> ReadParams(ByteReader& reader, uint32_t heads, uint32_t l
       const auto lo = static_cast<uint16_t>(run[i] | run[length + i] << 8);
       const auto step = static_cast<uint16_t>(run[2 * length + i] | run[3 * length + i] << 8);
       if ((lo & 0x7C00) == 0x7C00 || step >= 0x7C00) {
-        return absl::DataLossError(absl::StrCat(std::string(what), ": lo or step of head ", h, " number ", i,
+        return absl::DataLossError(absl::StrCat(std::string(what), ": lo or step of head ", h,
+                                                " number ", i,
                                                 " is not finite or step is negative"));
       }
       params.lo[size_t{h} * length + i] = kernels::HalfToFloat(lo);
@@ -51,8 +52,9 @@ absl::StatusOr<Params> ReadParams(ByteReader& reader, uint32_t heads, uint32_t l
 class Decoder final : public BlockDecoder {
  public:
   const CodecInfo& info() const override { return info_; }
-  absl::Status DecodeBlock(const BlockShape& shape, std::span<const std::span<const uint8_t>> planes,
-                           uint16_t* k, uint16_t* v) const override;
+  absl::Status DecodeBlock(const BlockShape& shape,
+                           std::span<const std::span<const uint8_t>> planes, uint16_t* k,
+                           uint16_t* v) const override;
 
  private:
   const CodecInfo info_{.name = "generic",
@@ -87,7 +89,8 @@ absl::Status Decoder::DecodeBlock(const BlockShape& shape,
   const uint32_t coded = shape.tokens - exact;
   if (coded > 0) {
     ASSIGN_OR_RETURN(const Params k_params, ReadParams(reader, heads, dim, "generic K parameters"));
-    ASSIGN_OR_RETURN(const Params v_params, ReadParams(reader, heads, coded, "generic V parameters"));
+    ASSIGN_OR_RETURN(const Params v_params,
+                     ReadParams(reader, heads, coded, "generic V parameters"));
     const size_t head_codes = size_t{coded} * dim;
     const auto codes = std::make_unique_for_overwrite<uint8_t[]>(2 * heads * head_codes);
     for (size_t p = 0; p < planes.size(); ++p) {

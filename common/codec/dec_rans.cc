@@ -78,15 +78,15 @@ SPARKV_AVX2 inline __m256i StepAvx2(const uint32_t* entries, __m256i* x, const u
   const __m256i slot_mask = _mm256_set1_epi32(kRansFrequencySum - 1);
   const __m256i e = _mm256_i32gather_epi32(reinterpret_cast<const int*>(entries),
                                            _mm256_and_si256(*x, slot_mask), 4);
-  const __m256i f = _mm256_add_epi32(_mm256_and_si256(_mm256_srli_epi32(e, 8), slot_mask),
-                                     _mm256_set1_epi32(1));
-  const __m256i s =
-      _mm256_add_epi32(_mm256_mullo_epi32(f, _mm256_srli_epi32(*x, kRansFrequencyBits)),
-                       _mm256_srli_epi32(e, 20));
+  const __m256i f =
+      _mm256_add_epi32(_mm256_and_si256(_mm256_srli_epi32(e, 8), slot_mask), _mm256_set1_epi32(1));
+  const __m256i s = _mm256_add_epi32(
+      _mm256_mullo_epi32(f, _mm256_srli_epi32(*x, kRansFrequencyBits)), _mm256_srli_epi32(e, 20));
   // Below 2^16: the upper half is zero.
   const __m256i take = _mm256_cmpeq_epi32(_mm256_srli_epi32(s, 16), _mm256_setzero_si256());
   const int mask = _mm256_movemask_ps(_mm256_castsi256_ps(take));
-  const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(*next)));
+  const __m256i words =
+      _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(*next)));
   const __m256i spread = _mm256_permutevar8x32_epi32(
       words, _mm256_load_si256(reinterpret_cast<const __m256i*>(kSpread.index[mask])));
   const __m256i refilled = _mm256_or_si256(_mm256_slli_epi32(s, 16), spread);
@@ -120,7 +120,8 @@ SPARKV_AVX2 bool RansDecodeAvx2(const RansInput& in, uint8_t* out) {
           order);
       __m256i* dst = reinterpret_cast<__m256i*>(out + done);
       if (in.shift != 0) {
-        const __m256i old = _mm256_and_si256(_mm256_sll_epi16(_mm256_loadu_si256(dst), shift), keep);
+        const __m256i old =
+            _mm256_and_si256(_mm256_sll_epi16(_mm256_loadu_si256(dst), shift), keep);
         bytes = _mm256_or_si256(bytes, old);
       }
       _mm256_storeu_si256(dst, bytes);

@@ -1,4 +1,5 @@
-// Interleaved rANS decoding, FORMAT.md section 3. A scalar twin and an AVX2 twin that is chosen at run time.
+// Interleaved rANS decoding, FORMAT.md section 3. A scalar twin and an AVX2 twin that is chosen at
+// run time.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +27,9 @@ struct RansInput {
   int shift = 0;                          // see RansDecode
 };
 
-// Writes out[i] = out[i] << shift | symbol (shift 0: out[i] = symbol) for all runs * length symbols,
-// run after run. False, with out undefined, when a state is below the lower bound at the start, the words run out or
-// are left over, or a state does not end at the lower bound.
+// Writes out[i] = out[i] << shift | symbol (shift 0: out[i] = symbol) for all runs * length
+// symbols, run after run. False, with out undefined, when a state is below the lower bound at the
+// start, the words run out or are left over, or a state does not end at the lower bound.
 bool RansDecode(const RansInput& input, uint8_t* out);
 bool RansDecodeScalar(const RansInput& input, uint8_t* out);  // the reference twin
 

@@ -63,14 +63,22 @@ bool UnpackRaw(const uint8_t* in, uint64_t n, uint8_t* out) {
 template <bool kAppend>
 bool UnpackRaw(int bits, const uint8_t* in, uint64_t n, uint8_t* out) {
   switch (bits) {
-    case 1: return UnpackRaw<1, kAppend>(in, n, out);
-    case 2: return UnpackRaw<2, kAppend>(in, n, out);
-    case 3: return UnpackRaw<3, kAppend>(in, n, out);
-    case 4: return UnpackRaw<4, kAppend>(in, n, out);
-    case 5: return UnpackRaw<5, kAppend>(in, n, out);
-    case 6: return UnpackRaw<6, kAppend>(in, n, out);
-    case 7: return UnpackRaw<7, kAppend>(in, n, out);
-    default: return UnpackRaw<8, kAppend>(in, n, out);
+    case 1:
+      return UnpackRaw<1, kAppend>(in, n, out);
+    case 2:
+      return UnpackRaw<2, kAppend>(in, n, out);
+    case 3:
+      return UnpackRaw<3, kAppend>(in, n, out);
+    case 4:
+      return UnpackRaw<4, kAppend>(in, n, out);
+    case 5:
+      return UnpackRaw<5, kAppend>(in, n, out);
+    case 6:
+      return UnpackRaw<6, kAppend>(in, n, out);
+    case 7:
+      return UnpackRaw<7, kAppend>(in, n, out);
+    default:
+      return UnpackRaw<8, kAppend>(in, n, out);
   }
 }
 
@@ -157,7 +165,8 @@ absl::Status DecodeSymbols(ByteReader& reader, uint32_t runs, uint32_t length, i
     }
     case SymbolMode::kConstant: {
       ASSIGN_OR_RETURN(const uint8_t symbol, reader.Read<uint8_t>(what));
-      if (symbol >> bits != 0) return Bad(what, absl::StrCat("symbol ", symbol, " of ", bits, " bits"));
+      if (symbol >> bits != 0)
+        return Bad(what, absl::StrCat("symbol ", symbol, " of ", bits, " bits"));
       if (combine == Combine::kReplace) {
         std::fill_n(out, n, symbol);
       } else {
@@ -168,7 +177,8 @@ absl::Status DecodeSymbols(ByteReader& reader, uint32_t runs, uint32_t length, i
     case SymbolMode::kRans:
       return DecodeRans(reader, runs, length, bits, combine, what, out);
   }
-  return Bad(what, absl::StrCat("symbol block mode ", mode, "; there are 0 (raw), 1 (constant), 2 (rANS)"));
+  return Bad(what, absl::StrCat("symbol block mode ", mode,
+                                "; there are 0 (raw), 1 (constant), 2 (rANS)"));
 }
 
 }  // namespace sparkv

@@ -1,4 +1,5 @@
-// Symbol blocks, FORMAT.md section 3: runs of small integers, stored raw, as a constant, or by rANS.
+// Symbol blocks, FORMAT.md section 3: runs of small integers, stored raw, as a constant, or by
+// rANS.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,9 @@ enum class Combine {
   kAppend,   // out[i] = out[i] << bits | symbol
 };
 
-// Reads one symbol block of runs * length symbols into out (uint8_t[runs][length]). The caller has bounded
-// runs * length. DataLoss, with out undefined, names `what`. Extra memory: at most 1.1 MiB + runs bytes.
+// Reads one symbol block of runs * length symbols into out (uint8_t[runs][length]). The caller has
+// bounded runs * length. DataLoss, with out undefined, names `what`. Extra memory: at most 1.1 MiB
+// + runs bytes.
 absl::Status DecodeSymbols(ByteReader& reader, uint32_t runs, uint32_t length, int bits,
                            Combine combine, std::string_view what, uint8_t* out);
 

@@ -21,7 +21,8 @@ void DequantizeRange(const DequantizeArgs& a, uint32_t t0, uint32_t t1, uint32_t
     for (uint32_t d = d0; d < d1; ++d) {
       const uint32_t p = a.per_channel ? d : t;
       const float q = static_cast<float>(a.codes[size_t{d} * a.tokens + t]);
-      const float c = a.code.scale * q + a.code.offset;  // exact: both are multiples of 1/2 below 2^9
+      const float c =
+          a.code.scale * q + a.code.offset;  // exact: both are multiples of 1/2 below 2^9
       const float delta = a.step[p] * c;
       const float value = a.lo[p] + delta;
       out[size_t{t} * a.head_dim + d] =
@@ -65,8 +66,8 @@ SPARKV_AVX2 inline __m128i Dequantize8(__m128i bytes, __m256 lo, __m256 step, __
   const __m256 q = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
   const __m256 c = _mm256_add_ps(_mm256_mul_ps(scale, q), offset);
   const __m256 value = _mm256_add_ps(lo, _mm256_mul_ps(step, c));
-  const __m256 clamped = _mm256_min_ps(_mm256_max_ps(value, _mm256_set1_ps(-kMaxHalf)),
-                                       _mm256_set1_ps(kMaxHalf));
+  const __m256 clamped =
+      _mm256_min_ps(_mm256_max_ps(value, _mm256_set1_ps(-kMaxHalf)), _mm256_set1_ps(kMaxHalf));
   return _mm256_cvtps_ph(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 

@@ -1,5 +1,6 @@
 // From runs over tokens (uint8_t[head_dim][tokens], as symbols are coded) to rows of f16 bits
-// ([tokens][head_dim], as K and V are kept). Scalar twins and AVX2 twins chosen at run time, bit-equal.
+// ([tokens][head_dim], as K and V are kept). Scalar twins and AVX2 twins chosen at run time,
+// bit-equal.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ struct CodeScale {
 };
 
 // One head. lo and step: [head_dim] when per_channel, else [tokens]; finite.
-// out = f16(clamp(lo + step * c, -65504, 65504)), every f32 operation rounded to nearest even, none fused.
+// out = f16(clamp(lo + step * c, -65504, 65504)), every f32 operation rounded to nearest even, none
+// fused.
 struct DequantizeArgs {
   const uint8_t* codes = nullptr;  // [head_dim][tokens]
   uint32_t tokens = 0;

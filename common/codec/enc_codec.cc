@@ -11,8 +11,9 @@ absl::StatusOr<const BlockEncoder*> FindEncoder(std::string_view name) {
   for (const BlockEncoder* e : {GenericEncoder(), F16Encoder()}) {
     if (e->info().name == name) return e;
   }
-  return absl::FailedPreconditionError(absl::StrCat("codec \"", std::string(name), "\" is not supported; supported: ",
-                                                    absl::StrJoin(CodecNames(), ", ")));
+  return absl::FailedPreconditionError(
+      absl::StrCat("codec \"", std::string(name),
+                   "\" is not supported; supported: ", absl::StrJoin(CodecNames(), ", ")));
 }
 
 }  // namespace sparkv

@@ -16,9 +16,9 @@ class BlockEncoder {
  public:
   virtual ~BlockEncoder() = default;
   virtual const CodecInfo& info() const = 0;
-  // k, v: shape.elements() f16 bits each, [kv_heads][tokens][head_dim]. Returns info().planes planes,
-  // none empty, each at most kMaxItemBytes. InvalidArgument for a bad shape or, in a lossy codec, for a
-  // value that is not finite (the message names K or V, head, token and channel).
+  // k, v: shape.elements() f16 bits each, [kv_heads][tokens][head_dim]. Returns info().planes
+  // planes, none empty, each at most kMaxItemBytes. InvalidArgument for a bad shape or, in a lossy
+  // codec, for a value that is not finite (the message names K or V, head, token and channel).
   virtual absl::StatusOr<std::vector<std::string>> EncodeBlock(const BlockShape& shape,
                                                                const uint16_t* k,
                                                                const uint16_t* v) const = 0;

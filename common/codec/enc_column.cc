@@ -22,8 +22,9 @@ absl::StatusOr<ColumnWriter> ColumnWriter::Create(const KvGeometry& geometry, ui
   h.tokens = tokens;
   RETURN_IF_ERROR(h.shape().Validate());
   if (codec.planes < 1 || codec.planes > static_cast<int>(kMaxPlanes) || codec.version > 0xFFFF) {
-    return absl::InvalidArgumentError(absl::StrCat("column: codec ", std::string(codec.name), " has ",
-                                                   codec.planes, " planes; allowed 1..", kMaxPlanes));
+    return absl::InvalidArgumentError(absl::StrCat("column: codec ", std::string(codec.name),
+                                                   " has ", codec.planes, " planes; allowed 1..",
+                                                   kMaxPlanes));
   }
   h.codec_id = codec.id;
   h.codec_version = codec.version;
@@ -45,8 +46,8 @@ absl::Status ColumnWriter::AppendLayer(std::span<const std::string> planes,
         absl::StrCat("column: ", planes.size(), " planes; the codec has ", header_.planes));
   }
   if (!active_blocks.empty() && active_blocks.size() != header_.geometry.kv_heads) {
-    return absl::InvalidArgumentError(absl::StrCat("column: active blocks of ", active_blocks.size(),
-                                                   " heads; the model has ",
+    return absl::InvalidArgumentError(absl::StrCat("column: active blocks of ",
+                                                   active_blocks.size(), " heads; the model has ",
                                                    header_.geometry.kv_heads));
   }
   for (const std::string& plane : planes) {

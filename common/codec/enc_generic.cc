@@ -17,9 +17,9 @@
 namespace sparkv {
 namespace {
 
-// The first tokens of a context are attention sinks: nearly all of the output's sensitivity to errors in K
-// is theirs (exact: 3 times less KL on SmolLM2). A block does not know whether its column is the
-// context's first, and in any other this costs 1 %.
+// The first tokens of a context are attention sinks: nearly all of the output's sensitivity to
+// errors in K is theirs (exact: 3 times less KL on SmolLM2). A block does not know whether its
+// column is the context's first, and in any other this costs 1 %.
 constexpr uint32_t kExactTokens = 4;
 constexpr uint32_t kOutlierBits = 48;  // what an outlier costs in the plane
 
@@ -40,17 +40,18 @@ uint16_t HalfCeil(float x) {
   return half;
 }
 
-// log2 from frexp with a straight line between powers of two: the same on every machine, near enough to
-// weigh bits against bits.
+// log2 from frexp with a straight line between powers of two: the same on every machine, near
+// enough to weigh bits against bits.
 double CoarseLog2(double x) {
   int exponent;
   const double mantissa = std::frexp(x, &exponent);
   return exponent - 2 + 2 * mantissa;
 }
 
-// The range that n values should be coded over. Dropping m values from the ends costs kOutlierBits each and
-// gains log2 of the range's shrinking for every value; the best m wins. Values far from the rest must
-// not cost the rest its precision, and there are few, so channels without such are left at once.
+// The range that n values should be coded over. Dropping m values from the ends costs kOutlierBits
+// each and gains log2 of the range's shrinking for every value; the best m wins. Values far from
+// the rest must not cost the rest its precision, and there are few, so channels without such are
+// left at once.
 Range FindRange(std::span<const float> values, std::vector<float>& sorted) {
   Range r{values[0], values[0]};
   double sum = 0;
@@ -109,7 +110,8 @@ class BlockWriter {
   void QuantizeKHead(uint32_t head);
   void QuantizeVHead(uint32_t head);
   void QuantizeRow(const float* x, const float* lo, const float* inverse, uint8_t* codes) const;
-  void NoteOutliers(int side, uint32_t head, uint32_t t, uint32_t d, const Range& range, float value);
+  void NoteOutliers(int side, uint32_t head, uint32_t t, uint32_t d, const Range& range,
+                    float value);
   void PutParam(std::vector<uint8_t>& params, uint32_t head, uint32_t length, uint32_t i,
                 uint16_t lo, uint16_t step);
   void WritePlanes();
@@ -162,10 +164,9 @@ void BlockWriter::QuantizeRow(const float* x, const float* lo, const float* inve
 void BlockWriter::NoteOutliers(int side, uint32_t head, uint32_t t, uint32_t d, const Range& range,
                                float value) {
   if (value >= range.lo && value <= range.hi) return;
-  const uint64_t index =
-      (size_t{head} * shape_.tokens + exact_ + t) * shape_.head_dim + d;
-  outliers_.push_back({static_cast<uint32_t>(side == 0 ? index : index + shape_.elements()),
-                       sides_[side][index]});
+  const uint64_t index = (size_t{head} * shape_.tokens + exact_ + t) * shape_.head_dim + d;
+  outliers_.push_back(
+      {static_cast<uint32_t>(side == 0 ? index : index + shape_.elements()), sides_[side][index]});
 }
 
 void BlockWriter::PutParam(std::vector<uint8_t>& params, uint32_t head, uint32_t length, uint32_t i,
@@ -195,8 +196,8 @@ void BlockWriter::QuantizeKHead(uint32_t head) {
   }
 }
 
-// A V row has only head_dim values to carry its two numbers, so these are rounded outwards to few significant
-// bits: the range grows by 3 % on average and the numbers take 10 bits instead of 27.
+// A V row has only head_dim values to carry its two numbers, so these are rounded outwards to few
+// significant bits: the range grows by 3 % on average and the numbers take 10 bits instead of 27.
 void BlockWriter::QuantizeVHead(uint32_t head) {
   LoadHead(1, head);
   const uint32_t dim = shape_.head_dim;

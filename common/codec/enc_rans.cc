@@ -33,7 +33,8 @@ RansOutput RansEncode(std::span<const uint8_t> symbols, uint32_t length,
                       std::span<const uint8_t> table_of_run, std::span<const uint32_t> frequencies,
                       uint32_t alphabet) {
   std::vector<uint32_t> starts(frequencies.size());
-  // x / f = (x * ceil(2^44 / f)) >> 44 exactly for x < 2^32 and f <= 2^12: the error x * (f - 1) stays below 2^44.
+  // x / f = (x * ceil(2^44 / f)) >> 44 exactly for x < 2^32 and f <= 2^12: the error x * (f - 1)
+  // stays below 2^44.
   std::vector<uint64_t> reciprocals(frequencies.size());
   for (size_t i = 0; i < frequencies.size(); ++i) {
     if (frequencies[i] > 0) reciprocals[i] = ((uint64_t{1} << 44) - 1) / frequencies[i] + 1;
@@ -62,8 +63,7 @@ RansOutput RansEncode(std::span<const uint8_t> symbols, uint32_t length,
         x >>= 16;
       }
       const auto quotient = static_cast<uint32_t>((Wide{x} * reciprocal[s]) >> 44);
-      out.states[j % kRansLanes] =
-          (quotient << kRansFrequencyBits) + (x - quotient * f[s]) + c[s];
+      out.states[j % kRansLanes] = (quotient << kRansFrequencyBits) + (x - quotient * f[s]) + c[s];
     }
   }
   std::reverse(out.words.begin(), out.words.end());

@@ -40,8 +40,8 @@ class BitWriter {
   std::string out_;
 };
 
-// Cost of a symbol of frequency f in 1/256 bit; a symbol that a table lacks costs too much to be chosen.
-// Whole numbers, so that every machine chooses alike.
+// Cost of a symbol of frequency f in 1/256 bit; a symbol that a table lacks costs too much to be
+// chosen. Whole numbers, so that every machine chooses alike.
 constexpr uint64_t kAbsent = uint64_t{1} << 32;
 const std::array<uint32_t, kRansFrequencySum + 1>& CostOfFrequency() {
   static const auto* const table = [] {
@@ -116,9 +116,8 @@ class Clusterer {
   Tables Cluster(uint32_t tables) const {
     std::vector<uint32_t> order(runs_.size());
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-      return runs_[a].own_cost < runs_[b].own_cost;
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return runs_[a].own_cost < runs_[b].own_cost; });
     Tables t;
     t.table_of_run.resize(runs_.size());
     for (size_t i = 0; i < order.size(); ++i) {
@@ -219,8 +218,8 @@ std::string PackRans(const Tables& t, uint32_t runs, uint32_t length, uint32_t a
     WriteTable({t.frequencies.data() + base, alphabet}, bits);
   }
   out.WriteBytes(bits.Take());
-  const RansOutput coded = RansEncode({symbols, size_t{runs} * length}, length, t.table_of_run,
-                                      t.frequencies, alphabet);
+  const RansOutput coded =
+      RansEncode({symbols, size_t{runs} * length}, length, t.table_of_run, t.frequencies, alphabet);
   out.Write<uint32_t>(static_cast<uint32_t>(coded.words.size()));
   for (uint32_t state : coded.states) out.Write(state);
   for (uint16_t word : coded.words) out.Write(word);
@@ -244,7 +243,8 @@ void EncodeSymbols(uint32_t runs, uint32_t length, int bits, const uint8_t* symb
     return put(SymbolMode::kConstant, {&symbol, 1});
   }
   Tables best = clusterer.Cluster(1);
-  // Trying many tables of a large alphabet takes longer than the fraction of a percent it gains is worth.
+  // Trying many tables of a large alphabet takes longer than the fraction of a percent it gains is
+  // worth.
   const uint32_t most = std::min(runs, bits > 4 ? 16 : kMaxRansTables);
   for (uint32_t tables = 4; tables <= most; tables *= 4) {
     Tables next = clusterer.Cluster(tables);

@@ -11,7 +11,8 @@ namespace {
 
 absl::Status CheckLimit(uint64_t value, uint64_t limit, std::string_view what) {
   if (value >= 1 && value <= limit) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("column: ", std::string(what), " is ", value, "; allowed 1..", limit));
+  return absl::DataLossError(
+      absl::StrCat("column: ", std::string(what), " is ", value, "; allowed 1..", limit));
 }
 
 absl::Status ReadDigest(ByteReader& reader, std::string_view what, Digest* out) {
@@ -30,12 +31,12 @@ absl::StatusOr<ColumnHeader> ReadPrelude(std::span<const uint8_t> bytes) {
   }
   ASSIGN_OR_RETURN(const uint16_t version, reader.Read<uint16_t>("column version"));
   if (version != kColumnFormatVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("column format version ", version,
-                                                      " is not supported; supported: ",
-                                                      kColumnFormatVersion));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "column format version ", version, " is not supported; supported: ", kColumnFormatVersion));
   }
   ASSIGN_OR_RETURN(const uint16_t zero, reader.Read<uint16_t>("column flags"));
-  if (zero != 0) return absl::DataLossError(absl::StrCat("column: flags are ", zero, "; allowed 0"));
+  if (zero != 0)
+    return absl::DataLossError(absl::StrCat("column: flags are ", zero, "; allowed 0"));
   ASSIGN_OR_RETURN(const uint32_t header_bytes, reader.Read<uint32_t>("column header bytes"));
   h.header_bytes = header_bytes;
   ASSIGN_OR_RETURN(h.codec_id, reader.Read<uint32_t>("column codec id"));
@@ -62,7 +63,8 @@ absl::StatusOr<ColumnHeader> ReadPrelude(std::span<const uint8_t> bytes) {
   }
   const uint64_t want = kColumnPreludeBytes + uint64_t{8} * h.geometry.layers * h.planes +
                         uint64_t{2} * h.geometry.layers * h.geometry.kv_heads + 4;
-  static_assert(kColumnPreludeBytes + 8 * kMaxLayers * kMaxPlanes + 2 * kMaxLayers * kMaxKvHeads + 4 <=
+  static_assert(kColumnPreludeBytes + 8 * kMaxLayers * kMaxPlanes + 2 * kMaxLayers * kMaxKvHeads +
+                    4 <=
                 kMaxColumnHeaderBytes);
   if (header_bytes != want) {
     return absl::DataLossError(
@@ -98,9 +100,9 @@ absl::Status ColumnHeader::VerifyItem(uint32_t layer, uint32_t plane,
   }
   const uint32_t crc = Crc32c(bytes);
   if (crc != want.crc32c) {
-    return absl::DataLossError(absl::StrCat("item of layer ", layer, " plane ", plane, ": CRC-32C is ",
-                                            absl::Hex(crc, absl::kZeroPad8), "; the index says ",
-                                            absl::Hex(want.crc32c, absl::kZeroPad8)));
+    return absl::DataLossError(absl::StrCat(
+        "item of layer ", layer, " plane ", plane, ": CRC-32C is ", absl::Hex(crc, absl::kZeroPad8),
+        "; the index says ", absl::Hex(want.crc32c, absl::kZeroPad8)));
   }
   return absl::OkStatus();
 }
@@ -108,7 +110,8 @@ absl::Status ColumnHeader::VerifyItem(uint32_t layer, uint32_t plane,
 absl::Status ColumnHeader::CheckIdentity(const Digest& model, const Digest& codec,
                                          const Digest& key) const {
   const auto differ = [](std::string_view what, const Digest& got, const Digest& want) {
-    return absl::StrCat("column: ", std::string(what), " is ", DigestToHex(got), "; wanted ", DigestToHex(want));
+    return absl::StrCat("column: ", std::string(what), " is ", DigestToHex(got), "; wanted ",
+                        DigestToHex(want));
   };
   if (model_fingerprint != model) {
     return absl::FailedPreconditionError(differ("model fingerprint", model_fingerprint, model));
@@ -128,8 +131,8 @@ absl::StatusOr<uint64_t> ColumnHeaderBytes(std::span<const uint8_t> first_bytes)
 absl::StatusOr<ColumnHeader> ParseColumnHeader(std::span<const uint8_t> first_bytes) {
   ASSIGN_OR_RETURN(ColumnHeader h, ReadPrelude(first_bytes));
   if (first_bytes.size() < h.header_bytes) {
-    return absl::DataLossError(absl::StrCat("column header: needs ", h.header_bytes,
-                                            " bytes, got ", first_bytes.size()));
+    return absl::DataLossError(
+        absl::StrCat("column header: needs ", h.header_bytes, " bytes, got ", first_bytes.size()));
   }
   const auto header = first_bytes.first(h.header_bytes);
   ByteReader crc_reader(header.last(4));
@@ -155,8 +158,8 @@ absl::StatusOr<ColumnHeader> ParseColumnHeader(std::span<const uint8_t> first_by
     offset += item.bytes;  // at most 2^14 items of 2^28 bytes
   }
   if (offset != h.file_bytes) {
-    return absl::DataLossError(absl::StrCat("column: file_bytes is ", h.file_bytes,
-                                            "; header and items have ", offset));
+    return absl::DataLossError(
+        absl::StrCat("column: file_bytes is ", h.file_bytes, "; header and items have ", offset));
   }
   const size_t heads = size_t{h.geometry.layers} * h.geometry.kv_heads;
   h.active_blocks.reserve(heads);

@@ -1,5 +1,5 @@
-// The column blob: one file per (context prefix, column), see FORMAT.md. Layer-major, planes of a layer
-// in order, no gaps: any item and any run of layers is one contiguous read. Decoder side; the
+// The column blob: one file per (context prefix, column), see FORMAT.md. Layer-major, planes of a
+// layer in order, no gaps: any item and any run of layers is one contiguous read. Decoder side; the
 // writer is enc_column.h.
 #pragma once
 
@@ -21,9 +21,9 @@ inline constexpr char kColumnMagic[8] = {'S', 'P', 'K', 'V', 'C', 'O', 'L', '\x1
 inline constexpr uint16_t kColumnFormatVersion = 1;
 inline constexpr uint32_t kMaxColumnTokens = kColumnTokens;
 inline constexpr uint32_t kMaxPlanes = 16;
-inline constexpr uint32_t kMaxItemBytes = 1u << 28;       // 256 MiB
-inline constexpr uint64_t kMaxBlockElements = 1u << 26;   // K (or V) values of a block
-inline constexpr uint64_t kColumnPreludeBytes = 144;      // enough to know the header's size
+inline constexpr uint32_t kMaxItemBytes = 1u << 28;      // 256 MiB
+inline constexpr uint64_t kMaxBlockElements = 1u << 26;  // K (or V) values of a block
+inline constexpr uint64_t kColumnPreludeBytes = 144;     // enough to know the header's size
 inline constexpr uint64_t kMaxColumnHeaderBytes = 4u << 20;
 
 struct ByteRange {
@@ -54,15 +54,17 @@ struct ColumnHeader {
   ByteRange ItemRange(uint32_t layer, uint32_t plane) const;
   // All planes of layers [begin, end). REQUIRES begin < end <= geometry.layers.
   ByteRange LayersRange(uint32_t begin, uint32_t end) const;
-  // DataLoss naming layer and plane unless `bytes` has the item's length and CRC. InvalidArgument for
-  // a layer or plane that the column does not have.
+  // DataLoss naming layer and plane unless `bytes` has the item's length and CRC. InvalidArgument
+  // for a layer or plane that the column does not have.
   absl::Status VerifyItem(uint32_t layer, uint32_t plane, std::span<const uint8_t> bytes) const;
-  // FailedPrecondition unless the column was made for this model and codec; DataLoss for another key.
+  // FailedPrecondition unless the column was made for this model and codec; DataLoss for another
+  // key.
   absl::Status CheckIdentity(const Digest& model, const Digest& codec, const Digest& key) const;
 };
 
-// Bytes of the whole header, from at least the first kColumnPreludeBytes of a blob. DataLoss for what
-// is no column or breaks a limit (then nothing was allocated), FailedPrecondition for another version.
+// Bytes of the whole header, from at least the first kColumnPreludeBytes of a blob. DataLoss for
+// what is no column or breaks a limit (then nothing was allocated), FailedPrecondition for another
+// version.
 absl::StatusOr<uint64_t> ColumnHeaderBytes(std::span<const uint8_t> first_bytes);
 
 // Parses the header from a prefix of a blob (or all of it). Errors as above; DataLoss "needs N

@@ -16,8 +16,8 @@ enum class SymbolMode : uint8_t { kRaw = 0, kConstant = 1, kRans = 2 };
 
 inline constexpr uint32_t RansLanes(uint32_t length) { return std::min(kRansLanes, length); }
 
-// A frequency is written as its width in bits and what is below its top bit; this width stands for a
-// run of absent symbols instead.
+// A frequency is written as its width in bits and what is below its top bit; this width stands for
+// a run of absent symbols instead.
 inline constexpr uint32_t kRansZeroRun = 14;
 inline constexpr int kRansZeroRunBits = 8;  // of the run's length - 1
 

@@ -1,5 +1,6 @@
-// Planes of one block through their decoder, with no CRC in the way. Input: codec, heads - 1, tokens
-// (u16), head_dim - 1, number of planes, then for each plane but the last its size (u16), then the planes.
+// Planes of one block through their decoder, with no CRC in the way. Input: codec, heads - 1,
+// tokens (u16), head_dim - 1, number of planes, then for each plane but the last its size (u16),
+// then the planes.
 #include <cstdint>
 #include <cstring>
 #include <vector>

@@ -1,6 +1,6 @@
 // Any block: the lossless codec restores it; the lossy one refuses what is not finite, else its own
-// decoder takes what it writes, and encoding twice gives the same bytes. Input: heads - 1, tokens - 1,
-// head_dim - 1, then f16 bits, repeated to fill K and V.
+// decoder takes what it writes, and encoding twice gives the same bytes. Input: heads - 1, tokens -
+// 1, head_dim - 1, then f16 bits, repeated to fill K and V.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -32,8 +32,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const std::string& plane : *planes) views.push_back(AsBytes(plane));
     std::vector<uint16_t> back(2 * n);
     for (const CodecLevel& level : encoder->info().levels) {
-      if (!decoder->DecodeBlock(shape, std::span(views).first(level.planes), back.data(),
-                                back.data() + n).ok()) {
+      if (!decoder
+               ->DecodeBlock(shape, std::span(views).first(level.planes), back.data(),
+                             back.data() + n)
+               .ok()) {
         std::abort();
       }
       for (const uint16_t bits : back) {

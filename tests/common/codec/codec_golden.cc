@@ -1,7 +1,8 @@
 // The golden columns of tests/golden/codec_v1.
-//   codec_golden make DIR            writes them (only when the format gets a new version or a new case)
-//   codec_golden check DIR           fails unless the encoder makes the bytes that are there
-//   codec_golden dump FILE LEVEL     verifies and decodes a column to stdout: [layers][2][kv_heads][tokens][head_dim] f16 bits
+//   codec_golden make DIR            writes them (only when the format gets a new version or a new
+//   case) codec_golden check DIR           fails unless the encoder makes the bytes that are there
+//   codec_golden dump FILE LEVEL     verifies and decodes a column to stdout:
+//   [layers][2][kv_heads][tokens][head_dim] f16 bits
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -25,7 +26,10 @@ struct GoldenCase {
 };
 const GoldenCase kCases[] = {
     {"generic.col", "generic", {2, 2, 16, KvDtype::kF16}, 70},
-    {"generic_wide.col", "generic", {1, 1, 20, KvDtype::kF16}, 300},  // tails in lanes, tiles and bits
+    {"generic_wide.col",
+     "generic",
+     {1, 1, 20, KvDtype::kF16},
+     300},  // tails in lanes, tiles and bits
     {"generic_3_tokens.col", "generic", {2, 1, 16, KvDtype::kF16}, 3},  // all exact
     {"example.col", "generic", {1, 1, 2, KvDtype::kF16}, 6},  // FORMAT.md's worked example
     {"f16.col", "f16", {2, 2, 16, KvDtype::kF16}, 70},

@@ -26,8 +26,8 @@ std::vector<std::string> Encode(std::string_view codec, const Block& b) {
   return *std::move(planes);
 }
 
-Block Decode(std::string_view codec, const BlockShape& shape, const std::vector<std::string>& planes,
-             size_t count) {
+Block Decode(std::string_view codec, const BlockShape& shape,
+             const std::vector<std::string>& planes, size_t count) {
   Block b{shape, {}, {}};
   // 0x7E7E is a NaN: what the decoder does not write shows.
   b.k.assign(shape.elements(), 0x7E7E);
@@ -53,8 +53,9 @@ Errors RmsError(const Block& a, const Block& b) {
   return {std::sqrt(e.k / n), std::sqrt(e.v / n)};
 }
 
-const std::vector<BlockShape> kShapes = {{1, 1, 1},   {2, 1, 16},   {1, 4, 8},   {2, 5, 7},   {1, 31, 33},
-                                         {3, 70, 64}, {2, 257, 80}, {1, 1024, 20}, {2, 1000, 128}};
+const std::vector<BlockShape> kShapes = {{1, 1, 1},    {2, 1, 16},    {1, 4, 8},
+                                         {2, 5, 7},    {1, 31, 33},   {3, 70, 64},
+                                         {2, 257, 80}, {1, 1024, 20}, {2, 1000, 128}};
 
 }  // namespace
 
@@ -129,7 +130,8 @@ TEST_CASE("generic keeps every value within its level's step on every shape") {
   for (const BlockShape& shape : kShapes) {
     const Block b = RandomBlock(shape, 7);
     const std::vector<std::string> planes = Encode("generic", b);
-    // Bins that a range is divided into; V's range grows by up to 1/16 + 1/8 through rounding outwards.
+    // Bins that a range is divided into; V's range grows by up to 1/16 + 1/8 through rounding
+    // outwards.
     const double bins[] = {15.9, 31.8, 255};
     for (size_t p = 1; p <= 3; ++p) {
       const Block got = Decode("generic", shape, planes, p);
@@ -240,7 +242,8 @@ TEST_CASE("Case Q2: outliers up to the f16 limits are kept exactly and cost the 
     for (Block* x : {&rest}) {
       x->k = got.k;
       x->v = got.v;
-      for (auto [h, t] : {std::pair{0u, 17u}, {0u, 18u}}) x->k[b.At(h, t, 3)] = plain.k[b.At(h, t, 3)];
+      for (auto [h, t] : {std::pair{0u, 17u}, {0u, 18u}})
+        x->k[b.At(h, t, 3)] = plain.k[b.At(h, t, 3)];
       for (uint32_t t : {200u, 201u}) x->k[b.At(1, t, 9)] = plain.k[b.At(1, t, 9)];
       x->v[b.At(1, 100, 63)] = plain.v[b.At(1, 100, 63)];
     }
@@ -306,9 +309,8 @@ TEST_CASE("Encoders make the same bytes in any thread") {
     std::vector<std::vector<std::string>> got(4);
     std::vector<std::thread> threads;
     for (auto& planes : got) {
-      threads.emplace_back([&] {
-        planes = *(*FindEncoder(codec))->EncodeBlock(b.shape, b.k.data(), b.v.data());
-      });
+      threads.emplace_back(
+          [&] { planes = *(*FindEncoder(codec))->EncodeBlock(b.shape, b.k.data(), b.v.data()); });
     }
     for (std::thread& t : threads) t.join();
     for (const auto& planes : got) CHECK(planes == want);
@@ -347,16 +349,15 @@ TEST_CASE("Decoders refuse every truncation, appended bytes, and planes of anoth
     CHECK(decode({4, planes[0]}) == absl::StatusCode::kInvalidArgument);
   }
   const std::vector<std::string> f16 = Encode("f16", b);
-  CHECK((*FindDecoder("generic"))
-            ->DecodeBlock(b.shape, Views(f16, 1), k.data(), v.data())
-            .code() == absl::StatusCode::kDataLoss);
+  CHECK((*FindDecoder("generic"))->DecodeBlock(b.shape, Views(f16, 1), k.data(), v.data()).code() ==
+        absl::StatusCode::kDataLoss);
 }
 
 TEST_CASE("Decoders refuse bad shapes before they touch memory") {
   const std::string plane(10, '\0');
   for (const std::string& codec : CodecNames()) {
-    const std::vector<std::string> planes(
-        static_cast<size_t>((*FindDecoder(codec))->info().planes), plane);
+    const std::vector<std::string> planes(static_cast<size_t>((*FindDecoder(codec))->info().planes),
+                                          plane);
     for (const BlockShape& shape :
          {BlockShape{0, 1, 1}, BlockShape{1, 0, 1}, BlockShape{1, 1, 0}, BlockShape{1025, 1, 1},
           BlockShape{1, 1025, 1}, BlockShape{1, 1, 1025}, BlockShape{1024, 1024, 1024}}) {
@@ -371,7 +372,8 @@ TEST_CASE("Decoders refuse bad shapes before they touch memory") {
 
 TEST_CASE("Dequantizing: the fast twin equals the reference bit for bit") {
   testing::Normal normal(2);
-  for (const auto& [tokens, dim] : {std::pair{1u, 1u}, {16u, 16u}, {33u, 64u}, {70u, 20u}, {48u, 144u}}) {
+  for (const auto& [tokens, dim] :
+       {std::pair{1u, 1u}, {16u, 16u}, {33u, 64u}, {70u, 20u}, {48u, 144u}}) {
     std::vector<uint8_t> codes(size_t{tokens} * dim);
     for (uint8_t& c : codes) c = static_cast<uint8_t>(normal.Bits());
     std::vector<float> lo(std::max(tokens, dim)), step(lo.size());
@@ -380,7 +382,8 @@ TEST_CASE("Dequantizing: the fast twin equals the reference bit for bit") {
       step[i] = i % 5 == 0 ? 600.0f : i % 7 == 0 ? 0.0f : std::abs(normal()) * 0.01f;
     }
     for (const bool per_channel : {false, true}) {
-      DequantizeArgs args{codes.data(), tokens, dim, lo.data(), step.data(), per_channel, {8.0f, 3.5f}};
+      DequantizeArgs args{codes.data(), tokens,      dim,         lo.data(),
+                          step.data(),  per_channel, {8.0f, 3.5f}};
       std::vector<uint16_t> want(codes.size()), got(codes.size());
       DequantizeHeadScalar(args, want.data());
       DequantizeHead(args, got.data());

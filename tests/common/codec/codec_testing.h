@@ -26,7 +26,8 @@ struct Block {
   }
 };
 
-// Sums of uniform numbers: near normal, and the same on every machine, unlike std::normal_distribution.
+// Sums of uniform numbers: near normal, and the same on every machine, unlike
+// std::normal_distribution.
 class Normal {
  public:
   explicit Normal(uint32_t seed) : rng_(seed) {}
@@ -41,7 +42,8 @@ class Normal {
   std::mt19937 rng_;
 };
 
-// K channels of different mean and spread, V rows of different spread; the first token unlike the others.
+// K channels of different mean and spread, V rows of different spread; the first token unlike the
+// others.
 inline Block RandomBlock(const BlockShape& shape, uint32_t seed) {
   Block b{shape, {}, {}};
   b.k.resize(shape.elements());

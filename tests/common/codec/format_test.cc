@@ -167,7 +167,7 @@ TEST_CASE("Limits are checked before anything is allocated, CRC right or not") {
     }
     refuse([&](std::string* b) { Poke(b, 12, bad); });  // header_bytes
   }
-  refuse([&](std::string* b) { Poke<uint8_t>(b, 22, 0); });   // planes
+  refuse([&](std::string* b) { Poke<uint8_t>(b, 22, 0); });  // planes
   refuse([&](std::string* b) { Poke<uint8_t>(b, 22, 17); });
   refuse([&](std::string* b) { Poke<uint8_t>(b, 23, 2); });   // element type
   refuse([&](std::string* b) { Poke<uint16_t>(b, 10, 1); });  // reserved
@@ -204,7 +204,8 @@ TEST_CASE("ColumnWriter refuses what the format can't hold") {
   ColumnWriter writer = *ColumnWriter::Create({2, 2, 8, KvDtype::kF16}, 5, info, kModel, kKey);
   const std::vector<std::string> planes = {"a", "b", "c"};
   const std::vector<uint16_t> one_head = {1};
-  CHECK(writer.AppendLayer(std::span(planes).first(2)).code() == absl::StatusCode::kInvalidArgument);
+  CHECK(writer.AppendLayer(std::span(planes).first(2)).code() ==
+        absl::StatusCode::kInvalidArgument);
   CHECK(writer.AppendLayer(planes, one_head).code() == absl::StatusCode::kInvalidArgument);
   CHECK(writer.AppendLayer(std::vector<std::string>{"a", "", "c"}).code() ==
         absl::StatusCode::kInvalidArgument);

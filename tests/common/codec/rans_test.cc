@@ -1,4 +1,5 @@
-// Case Q3 of the public faults list: edge inputs of the entropy coder; and that the fast twin equals the reference.
+// Case Q3 of the public faults list: edge inputs of the entropy coder; and that the fast twin
+// equals the reference.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -40,7 +41,8 @@ void CheckRoundTrip(uint32_t runs, uint32_t length, int bits, const std::vector<
 }
 
 // Straight through the coder, whatever EncodeSymbols would choose.
-void CheckRans(uint32_t runs, uint32_t length, uint32_t alphabet, const std::vector<uint8_t>& symbols) {
+void CheckRans(uint32_t runs, uint32_t length, uint32_t alphabet,
+               const std::vector<uint8_t>& symbols) {
   std::vector<uint64_t> counts(alphabet);
   for (uint8_t s : symbols) ++counts[s];
   std::vector<uint32_t> frequencies(alphabet);
@@ -143,7 +145,8 @@ TEST_CASE("Symbol blocks choose the mode that is smallest") {
   CHECK(Encode(64, 1024, 8, data).size() == 2);  // constant
   for (uint8_t& s : data) s = static_cast<uint8_t>(rng());
   CHECK(Encode(64, 1024, 8, data).size() == 1 + data.size());  // raw
-  // Runs of four kinds, each nearly constant: tables per kind cost well below one shared table (2 bits).
+  // Runs of four kinds, each nearly constant: tables per kind cost well below one shared table (2
+  // bits).
   for (size_t i = 0; i < data.size(); ++i) {
     data[i] = static_cast<uint8_t>(rng() % 100 == 0 ? rng() % 4 : (i / 1024) % 4);
   }
@@ -176,7 +179,8 @@ TEST_CASE("A symbol block refuses a broken table, table number, state and word c
     CHECK(s.code() == absl::StatusCode::kDataLoss);
   };
   const auto table = [](ByteWriter& w) {
-    // One table of two symbols with frequencies 2048: 4 bits 12, 11 bits 0, twice = 30 bits + 2 filling.
+    // One table of two symbols with frequencies 2048: 4 bits 12, 11 bits 0, twice = 30 bits + 2
+    // filling.
     w.Write<uint8_t>(2);
     w.Write<uint8_t>(0);
     w.Write<uint32_t>(12u | 12u << 15);
