@@ -20,6 +20,14 @@ namespace {
 thread_local size_t allocated_bytes = 0;
 }  // namespace
 
+// Sanitizers bring their own operators; under them the counter stays 0 and nothing is measured.
+#if defined(__has_feature)
+#define SPARKV_HAS_FEATURE(x) __has_feature(x)
+#else
+#define SPARKV_HAS_FEATURE(x) 0
+#endif
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !SPARKV_HAS_FEATURE(address_sanitizer) && !SPARKV_HAS_FEATURE(thread_sanitizer)
 // Not inlined: the compiler would see free() on what new returned and warn.
 __attribute__((noinline)) void* operator new(size_t n) {
   allocated_bytes += n;
@@ -29,6 +37,7 @@ __attribute__((noinline)) void* operator new(size_t n) {
 }
 __attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
 __attribute__((noinline)) void operator delete(void* p, size_t) noexcept { std::free(p); }
+#endif
 
 namespace {
 
