@@ -53,7 +53,7 @@ TEST_CASE("each part of the identity changes the key") {
   other.kv_dtype = KvDtype::kF32;
   CHECK(ColumnKeys(other, ids).back() != base);
   other = {};
-  other.tenant_salt = "t";
+  other.tenant_salt.assign(1, 't');
   CHECK(ColumnKeys(other, ids).back() != base);
 }
 
