@@ -1,5 +1,5 @@
-// The whole daemon as an object: model, contexts, sessions and the gRPC server. `sparkv-edge` runs
-// one, `sparkv --local` holds one in its own process, tests start as many as they like.
+// The whole daemon as an object: model, contexts, sessions and the gRPC server. `sparkv-edge` runs one, `sparkv --local` holds
+// one in its own process, tests start as many as they like.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,9 +19,8 @@ class EdgeService;
 // Thread-safe.
 class EdgeDaemon {
  public:
-  // Loads the model, opens the data folder and listens (not at all when config.listen is empty:
-  // only the in-process channel). Errors name the setting: NotFound and the like for the model,
-  // InvalidArgument, Unavailable when the address is taken.
+  // Loads the model, opens the data folder and listens (not at all when config.listen is empty: only the in-process channel).
+  // Errors name the setting: NotFound and the like for the model, InvalidArgument, Unavailable when the address is taken.
   static absl::StatusOr<std::unique_ptr<EdgeDaemon>> Start(const EdgeConfig& config);
   ~EdgeDaemon();
   EdgeDaemon(const EdgeDaemon&) = delete;
@@ -32,9 +31,7 @@ class EdgeDaemon {
   std::shared_ptr<grpc::Channel> InProcessChannel();
   const Model& model() const { return *model_; }
   // Context files that could not be read, for the log.
-  const std::vector<std::string>& broken_contexts() const {
-    return contexts_->catalogue().broken();
-  }
+  const std::vector<std::string>& broken_contexts() const { return contexts_->catalogue().broken(); }
 
   // Ends running work (within 200 ms) and the server. Idempotent.
   void Stop();
@@ -50,10 +47,6 @@ class EdgeDaemon {
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };
-
-// gRPC's own lines on stderr tell people nothing that a status does not; GRPC_VERBOSITY brings them
-// back. Early in main.
-void QuietGrpc();
 
 // "0.1.0 (commit, Release, GNU 12.2.0)".
 std::string EdgeVersion();

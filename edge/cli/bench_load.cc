@@ -128,7 +128,7 @@ class LoadBench {
  private:
   absl::Status RunIn() {
     ASSIGN_OR_RETURN(const std::string document, BenchDocument(options_));
-    ASSIGN_OR_RETURN(server_, StartDaemon({SiblingProgram("sparkv-server"), "--listen", "127.0.0.1:0",
+    ASSIGN_OR_RETURN(server_, StartDaemon({SiblingProgram("sparkv-server"), "--listen", "127.0.0.1:0", "--insecure",
                                            "--model", options_.model, "--data-dir", (folder_ / "server").string(),
                                            "--threads", absl::StrCat(options_.threads)},
                                           (folder_ / "server.log").string()));

@@ -15,8 +15,7 @@ namespace sparkv::cli {
 namespace {
 
 int Main(int argc, char** argv) {
-  CLI::App app("Questions about long contexts, answered by the sparkv-edge daemon on this machine.",
-               "sparkv");
+  CLI::App app("Questions about long contexts, answered by the sparkv-edge daemon on this machine.", "sparkv");
   app.require_subcommand(1);
   app.set_version_flag("--version", "sparkv " + EdgeVersion() + "\ncpu: " + kernels::CpuFeatures());
   app.footer(std::string("examples:\n"
@@ -46,6 +45,5 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   sparkv::EnsurePassiveOpenMp(argc, argv);
-  sparkv::QuietGrpc();
   return sparkv::cli::Main(argc, argv);
 }

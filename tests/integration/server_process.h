@@ -22,7 +22,7 @@ inline std::string BuiltProgram(const std::string& path) {
 class ServerProcess {
  public:
   ServerProcess(const std::string& model, const std::string& data_dir,
-                const std::vector<std::string>& extra = {}) {
+                const std::vector<std::string>& extra = {"--insecure"}) {
     std::vector<std::string> argv = {BuiltProgram("server/sparkv-server"), "--listen", "127.0.0.1:0", "--model", model,
                                      "--data-dir", data_dir};
     argv.insert(argv.end(), extra.begin(), extra.end());
