@@ -38,6 +38,10 @@ std::vector<Setting> ServerSettings() {
        .help = "Time for running streams to end at a stop.", .min = 0, .max = 600},
       {.key = "log_level", .default_value = "info", .help = "What is logged to stderr.",
        .choices = {"trace", "debug", "info", "warn", "error", "off"}},
+      {.key = "insecure",
+       .type = SettingType::kBool,
+       .default_value = "false",
+       .help = "Say that no TLS is wanted; not together with tls.cert."},
       {.key = "tls.cert", .help = "PEM file with the server's certificate chain; empty: no TLS."},
       {.key = "tls.key", .help = "PEM file with the certificate's private key."},
   };
@@ -53,6 +57,9 @@ absl::StatusOr<ServerConfig> MakeServerConfig(const Settings& settings) {
   KvServerOptions& server = config.server;
   server.listen = settings.GetString("listen");
   server.tls = {settings.GetString("tls.cert"), settings.GetString("tls.key")};
+  if (settings.GetBool("insecure") && !server.tls.certificate.empty()) {
+    return absl::InvalidArgumentError("insecure and tls.cert exclude each other");
+  }
   if (server.tls.certificate.empty() != server.tls.key.empty()) {
     return absl::InvalidArgumentError("tls.cert and tls.key must be given together");
   }

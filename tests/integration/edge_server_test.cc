@@ -51,7 +51,7 @@ v1::GenerateRequest Ask(v1::Policy policy, bool drop = false) {
 TEST_CASE("all policies give the same answer with the lossless codec; a second question fetches nothing") {
   SPARKV_NEED_MODEL();
   TestFolder folder;
-  const std::string text = Prose(45);  // two columns, the last one short
+  const std::string text = Prose(60);  // two columns, the last one short
   ServerProcess server(TestModel(), folder.path() + "/server");
   EdgeConfig config = EdgeWithServer(folder, server.address());
   config.shaped = true;
