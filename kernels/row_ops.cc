@@ -42,6 +42,31 @@ SPARKV_AVX2 void SiluMulAvx2(const float* gate, const float* up, float* out, siz
   SiluMulScalar(gate + i, up + i, out + i, n - i);
 }
 
+SPARKV_AVX2 float SoftmaxBlockAvx2(float* x, size_t n, float scale, float* max, float* sum) {
+  if (n == 0) return 1.0f;
+  const __m256 s = _mm256_set1_ps(scale);
+  __m256 high = _mm256_set1_ps(-INFINITY);
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) high = _mm256_max_ps(high, _mm256_mul_ps(_mm256_loadu_ps(x + i), s));
+  __m128 h = _mm_max_ps(_mm256_castps256_ps128(high), _mm256_extractf128_ps(high, 1));
+  h = _mm_max_ps(h, _mm_movehl_ps(h, h));
+  float highest = std::max(*max, _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h))));
+  for (size_t j = i; j < n; ++j) highest = std::max(highest, x[j] * scale);
+  const __m256 shift = _mm256_set1_ps(highest);
+  __m256 total = _mm256_setzero_ps();
+  for (i = 0; i + 8 <= n; i += 8) {
+    const __m256 e = internal::Exp8(_mm256_fmsub_ps(_mm256_loadu_ps(x + i), s, shift));
+    _mm256_storeu_ps(x + i, e);
+    total = _mm256_add_ps(total, e);
+  }
+  float rest = 0;
+  for (; i < n; ++i) rest += x[i] = std::exp(x[i] * scale - highest);
+  const float factor = highest == *max ? 1.0f : std::exp(*max - highest);
+  *sum = *sum * factor + internal::Sum8(total) + rest;
+  *max = highest;
+  return factor;
+}
+
 SPARKV_AVX2 void RopeInterleavedAvx2(float* x, const float* cos, const float* sin, size_t pairs) {
   size_t i = 0;
   for (; i + 4 <= pairs; i += 4) {
@@ -110,15 +135,23 @@ void RopeSplitHalf(float* x, const float* cos, const float* sin, size_t pairs) {
   }
 }
 
-void MergeAttention(const float* a, float lse_a, const float* b, float lse_b, float* out, size_t n) {
-  const float highest = std::max(lse_a, lse_b);
-  if (!(highest > -INFINITY)) {  // both sets are empty, or NaN: keep it visible
-    for (size_t i = 0; i < n; ++i) out[i] = a[i];
-    return;
-  }
-  const float wa = std::exp(lse_a - highest), wb = std::exp(lse_b - highest);
-  const float pa = wa / (wa + wb), pb = wb / (wa + wb);
-  for (size_t i = 0; i < n; ++i) out[i] = (pa == 0 ? 0 : pa * a[i]) + (pb == 0 ? 0 : pb * b[i]);
+float SoftmaxBlockScalar(float* x, size_t n, float scale, float* max, float* sum) {
+  if (n == 0) return 1.0f;
+  float highest = *max;
+  for (size_t i = 0; i < n; ++i) highest = std::max(highest, x[i] * scale);
+  double total = 0;
+  for (size_t i = 0; i < n; ++i) total += x[i] = std::exp(x[i] * scale - highest);
+  const float factor = std::exp(*max - highest);
+  *sum = *sum * factor + static_cast<float>(total);
+  *max = highest;
+  return factor;
+}
+
+float SoftmaxBlock(float* x, size_t n, float scale, float* max, float* sum) {
+#if defined(__x86_64__)
+  if (HasAvx2()) return SoftmaxBlockAvx2(x, n, scale, max, sum);
+#endif
+  return SoftmaxBlockScalar(x, n, scale, max, sum);
 }
 
 }  // namespace sparkv::kernels

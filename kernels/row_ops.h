@@ -1,5 +1,5 @@
-// The row-wise operations of a transformer layer on f32 rows: norm, gated activation, rotary embedding, merging of
-// attention parts. Each has a scalar twin; the AVX2 body agrees with it to 1e-6 relative (sums to 1e-5).
+// The row-wise operations of a transformer layer on f32 rows: norm, gated activation, rotary embedding, online
+// softmax. Each has a scalar twin; the AVX2 body agrees with it to 1e-6 relative (sums to 1e-5).
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,10 @@ void RopeInterleaved(float* x, const float* cos, const float* sin, size_t pairs)
 void RopeInterleavedScalar(float* x, const float* cos, const float* sin, size_t pairs);
 void RopeSplitHalf(float* x, const float* cos, const float* sin, size_t pairs);
 
-// Joins softmax-weighted means over two disjoint key sets: out = (e^lse_a a + e^lse_b b) / (e^lse_a + e^lse_b). out may be
-// a or b. A set whose lse is -inf contributes nothing.
-void MergeAttention(const float* a, float lse_a, const float* b, float lse_b, float* out, size_t n);
+// One block of an online softmax over a row of scores: x[0..n) becomes exp(scale x - max'), where max' is the larger of *max
+// and the block's largest scale x; *sum becomes factor *sum + the block's sum, *max becomes max'. Returns the factor
+// exp(*max - max') by which what was summed before must be multiplied. n = 0 changes nothing and returns 1.
+float SoftmaxBlock(float* x, size_t n, float scale, float* max, float* sum);
+float SoftmaxBlockScalar(float* x, size_t n, float scale, float* max, float* sum);
 
 }  // namespace sparkv::kernels

@@ -46,18 +46,17 @@ absl::Status DenseForward::Linear(Stack stack, uint32_t layer, const float* x, u
   const size_t count = parts[1] == nullptr ? 1 : 2;
   const size_t rows = parts[0]->rows, cols = parts[0]->cols;
   if (count * rows * cols <= kMaxKeptFloats) {
-    if (expanded_layer_ != static_cast<int64_t>(layer)) {
-      for (std::vector<float>& e : expanded_) e.clear();
-      expanded_layer_ = layer;
+    Expanded& kept = expanded_[stack];
+    if (kept.capacity < count * rows * cols) {
+      kept = {std::make_unique_for_overwrite<float[]>(count * rows * cols), count * rows * cols, -1};
     }
-    std::vector<float>& kept = expanded_[stack];
-    if (kept.empty()) {
-      kept.resize(count * rows * cols);
+    if (kept.layer != static_cast<int64_t>(layer)) {
+      kept.layer = layer;
       for (size_t p = 0; p < count; ++p) {
-        Expand(*parts[p], 0, static_cast<uint32_t>(rows), kept.data() + p * rows * cols);
+        Expand(*parts[p], 0, static_cast<uint32_t>(rows), kept.data.get() + p * rows * cols);
       }
     }
-    return torch_math::GemmNT(x, cols, kept.data(), cols, y, ldy, n, count * rows, cols, accumulate);
+    return torch_math::GemmNT(x, cols, kept.data.get(), cols, y, ldy, n, count * rows, cols, accumulate);
   }
   const size_t step = std::max<size_t>(1, kSliceFloats / cols);
   Resize(&slice_, std::min(step, rows) * cols);
@@ -131,50 +130,12 @@ void DenseForward::ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const Kv
   });
 }
 
-absl::Status DenseForward::Attention(uint32_t begin, uint32_t n, float* out) {
-  const ModelConfig& c = context_.config;
-  const size_t dim = c.head_dim, group = context_.group(), width = context_.q_width();
-  const size_t rows = size_t{c.kv_heads} * n * group;  // [kv_heads][n][group]
-  torch_math::AttentionArgs args{.q = q_.data(), .k = k_.data(), .v = v_.data(),
-                                 .kv_heads = c.kv_heads, .group = group, .rows = n, .keys = begin,
-                                 .dim = dim, .kv_head_stride = kv_capacity_ * dim,
-                                 .scale = 1.0f / std::sqrt(static_cast<float>(dim))};
-  if (begin > 0) {
-    // Every own row sees all of the history: no mask. Joined with the own part by the two log-sums.
-    Resize(&history_out_, rows * dim);
-    Resize(&history_lse_, rows);
-    RETURN_IF_ERROR(torch_math::Attention(args, [&](const float* part, const float* lse) {
-      context_.team.ParallelFor(rows, 512, [&](size_t from, size_t to) {
-        std::memcpy(&history_out_[from * dim], part + from * dim, (to - from) * dim * sizeof(float));
-        std::memcpy(&history_lse_[from], lse + from, (to - from) * sizeof(float));
-      });
-    }));
-  }
-  args.k += begin * dim;
-  args.v += begin * dim;
-  args.keys = n;
-  args.causal = true;
-  return torch_math::Attention(args, [&](const float* part, const float* lse) {
-    context_.team.ParallelFor(rows, 256, [&](size_t from, size_t to) {
-      for (size_t i = from; i < to; ++i) {
-        const size_t j = i % group, r = i / group % n, h = i / group / n;
-        float* to_row = out + r * width + (h * group + j) * dim;
-        if (begin > 0) {
-          kernels::MergeAttention(&history_out_[i * dim], history_lse_[i], part + i * dim, lse[i],
-                                  to_row, dim);
-        } else {
-          std::memcpy(to_row, part + i * dim, dim * sizeof(float));
-        }
-      }
-    });
-  });
-}
-
 absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
                                   const KvCache& cache, uint32_t known) {
   const ModelConfig& c = context_.config;
   const LayerWeights& w = context_.weights.layers[layer];
   const size_t d = c.d_model, q = context_.q_width(), dim = c.head_dim, ff = c.d_ff;
+  const size_t group = context_.group();
   torch_math::SetThreads(context_.team.threads());
   const auto norm = [&](const std::vector<float>& weight) {
     context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
@@ -188,7 +149,7 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
   norm(w.attention_norm);
   RETURN_IF_ERROR(Linear(kQ, layer, normed_.data(), n, wide_.data(), q, false));
 
-  // Query rows go head by head, [kv_heads][group][n][dim].
+  // Query rows go by KV head, [kv_heads][n][group][dim].
   Resize(&q_, n * q);
   context_.rope.Reserve(begin + n);
   context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
@@ -199,7 +160,7 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
         float* head = row + h * dim;
         if (c.qk_norm) kernels::RmsNorm(head, w.q_norm.data(), c.rms_epsilon, head, dim);
         context_.rope.Apply(begin + static_cast<uint32_t>(r), head);
-        std::memcpy(&q_[(h * n + r) * dim], head, dim * sizeof(float));
+        std::memcpy(&q_[((h / group * n + r) * group + h % group) * dim], head, dim * sizeof(float));
       }
     }
   });
@@ -213,7 +174,11 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
   }
   ReadKv(layer, known, keys, cache);
   Resize(&attended_, n * q);
-  RETURN_IF_ERROR(Attention(begin, n, attended_.data()));
+  RETURN_IF_ERROR(torch_math::CausalAttention(
+      {.q = q_.data(), .k = k_.data(), .v = v_.data(), .kv_heads = c.kv_heads, .group = group, .rows = n,
+       .begin = begin, .dim = dim, .kv_head_stride = kv_capacity_ * dim,
+       .scale = 1.0f / std::sqrt(static_cast<float>(dim))},
+      attended_.data()));
   RETURN_IF_ERROR(Linear(kO, layer, attended_.data(), n, hidden, d, true));
 
   norm(w.ffn_norm);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,15 +31,17 @@ class DenseForward {
                       bool accumulate);
   void Expand(const Matrix& m, uint32_t begin, uint32_t end, float* out);
   void ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const KvCache& cache);
-  absl::Status Attention(uint32_t begin, uint32_t n, float* out);
 
   ForwardContext& context_;
-  // Expanded weights of one layer, stack by stack as they are needed.
-  int64_t expanded_layer_ = -1;
-  std::vector<float> expanded_[kStacks];
+  // Expanded weights, stack by stack as they are needed; a buffer stays when the layer changes.
+  struct Expanded {
+    std::unique_ptr<float[]> data;  // not cleared: filled by all threads at once
+    size_t capacity = 0;
+    int64_t layer = -1;
+  };
+  Expanded expanded_[kStacks];
   std::vector<float> slice_;  // for matrices too large to keep
   std::vector<float> normed_, wide_, act_, q_, attended_;
-  std::vector<float> history_out_, history_lse_;
   std::vector<float> k_, v_;  // [kv_heads][kv_capacity_][head_dim]
   uint32_t kv_capacity_ = 0;
 };

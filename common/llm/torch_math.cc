@@ -2,16 +2,20 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
+
+#include "kernels/row_ops.h"
 
 namespace sparkv::torch_math {
 namespace {
@@ -61,25 +65,82 @@ absl::Status GemmNT(const float* x, size_t ldx, const float* w, size_t ldw, floa
   });
 }
 
-absl::Status Attention(const AttentionArgs& args,
-                       const std::function<void(const float* out, const float* lse)>& use) {
+namespace {
+
+constexpr size_t kKeyBlock = 256;      // keys of one tile
+constexpr size_t kQueryBlock = 192;    // query rows times group of one tile, about; a tile of scores stays in the L2 cache
+constexpr size_t kUnitsPerThread = 6;  // units of work that balance the threads
+
+// One thread's buffers.
+struct Tile {
+  Tile(size_t queries, size_t dim)
+      : scores(queries * kKeyBlock), acc(queries * dim), max(queries), sum(queries) {}
+  std::vector<float> scores, acc, max, sum;
+};
+
+// Tokens [first, last) of one KV head against all keys that they see.
+void AttendUnit(const AttentionArgs& a, size_t head, size_t first, size_t last, Tile* tile, float* out) {
+  const size_t queries = (last - first) * a.group;
+  const auto dim = static_cast<int64_t>(a.dim);
+  const at::Tensor q = View(a.q + (head * a.rows + first) * a.group * a.dim,
+                            {static_cast<int64_t>(queries), dim}, {dim, 1});
+  at::Tensor acc = View(tile->acc.data(), {static_cast<int64_t>(queries), dim}, {dim, 1});
+  std::fill_n(tile->acc.begin(), queries * a.dim, 0.0f);
+  std::fill_n(tile->max.begin(), queries, -INFINITY);
+  std::fill_n(tile->sum.begin(), queries, 0.0f);
+  const size_t keys = a.begin + last;
+  for (size_t key = 0; key < keys; key += kKeyBlock) {
+    const size_t n = std::min(kKeyBlock, keys - key);
+    const auto width = static_cast<int64_t>(n);
+    const float* k = a.k + head * a.kv_head_stride + key * a.dim;
+    const float* v = a.v + head * a.kv_head_stride + key * a.dim;
+    at::Tensor scores = View(tile->scores.data(), {static_cast<int64_t>(queries), width},
+                             {static_cast<int64_t>(kKeyBlock), 1});
+    at::mm_out(scores, q, View(k, {dim, width}, {1, dim}));
+    for (size_t i = 0; i < queries; ++i) {
+      // Keys of this block that the row sees: none in a block that begins behind it.
+      const size_t seen = a.begin + first + i / a.group + 1;
+      const size_t visible = seen <= key ? 0 : std::min(n, seen - key);
+      float* row = tile->scores.data() + i * kKeyBlock;
+      const float factor = kernels::SoftmaxBlock(row, visible, a.scale, &tile->max[i], &tile->sum[i]);
+      std::fill(row + visible, row + n, 0.0f);
+      if (factor != 1.0f) {
+        float* mean = tile->acc.data() + i * a.dim;
+        for (size_t j = 0; j < a.dim; ++j) mean[j] *= factor;
+      }
+    }
+    at::addmm_out(acc, acc, scores, View(v, {width, dim}, {dim, 1}));
+  }
+  for (size_t i = 0; i < queries; ++i) {
+    const float scale = 1.0f / tile->sum[i];
+    const float* from = tile->acc.data() + i * a.dim;
+    float* to = out + (((first + i / a.group) * a.kv_heads + head) * a.group + i % a.group) * a.dim;
+    for (size_t j = 0; j < a.dim; ++j) to[j] = from[j] * scale;
+  }
+}
+
+}  // namespace
+
+absl::Status CausalAttention(const AttentionArgs& args, float* out) {
   return Guarded("attention", [&] {
-    const auto kv_heads = static_cast<int64_t>(args.kv_heads);
-    const auto group = static_cast<int64_t>(args.group);
-    const auto rows = static_cast<int64_t>(args.rows), keys = static_cast<int64_t>(args.keys);
-    const auto dim = static_cast<int64_t>(args.dim);
-    const auto head_stride = static_cast<int64_t>(args.kv_head_stride);
-    // KV heads are the batch, so that a group shares its K and V by a stride of 0 and nothing is copied.
-    const at::Tensor q = View(args.q, {kv_heads, group, rows, dim},
-                              {group * rows * dim, rows * dim, dim, 1});
-    const at::Tensor k = View(args.k, {kv_heads, group, keys, dim}, {head_stride, 0, dim, 1});
-    const at::Tensor v = View(args.v, {kv_heads, group, keys, dim}, {head_stride, 0, dim, 1});
-    auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, args.causal, {},
-                                                                      args.scale);
-    // The kernel stores rows before heads and returns transposed views: contiguous() copies nothing then.
-    const at::Tensor out_rows = out.transpose(1, 2).contiguous();
-    const at::Tensor lse_rows = lse.transpose(1, 2).contiguous();
-    use(out_rows.data_ptr<float>(), lse_rows.data_ptr<float>());
+    const auto threads = static_cast<size_t>(at::get_num_threads());
+    const size_t most = std::max<size_t>(1, args.rows * args.kv_heads / (kUnitsPerThread * threads));
+    const size_t tokens = std::clamp<size_t>(kQueryBlock / args.group, 1, std::max<size_t>(16, most));
+    const size_t blocks = (args.rows + tokens - 1) / tokens;
+    const size_t units = blocks * args.kv_heads;
+    // The latest tokens see the most keys: they go first, and each thread takes the next when it is done.
+    std::atomic<size_t> next{0};
+    at::parallel_for(0, static_cast<int64_t>(std::min(threads, units)), 1, [&](int64_t from, int64_t to) {
+      c10::InferenceMode inference;
+      Tile tile(std::min(tokens, args.rows) * args.group, args.dim);
+      for (; from < to; ++from) {
+        for (size_t unit = next++; unit < units; unit = next++) {
+          const size_t block = blocks - 1 - unit / args.kv_heads;
+          AttendUnit(args, unit % args.kv_heads, block * tokens, std::min(args.rows, (block + 1) * tokens),
+                     &tile, out);
+        }
+      }
+    });
   });
 }
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 
 #include "absl/status/status.h"
 
@@ -18,25 +17,21 @@ void SetThreads(int threads);
 absl::Status GemmNT(const float* x, size_t ldx, const float* w, size_t ldw, float* y, size_t ldy,
                     size_t m, size_t n, size_t k, bool accumulate);
 
-// Scaled-dot-product attention without history offset: out = softmax(scale q k^T) v, row i of each head seeing keys
-// [0, i] if causal, else all of them.
+// Causal attention of `rows` queries that follow `begin` keys: row r sees keys [0, begin + r].
 struct AttentionArgs {
-  const float* q = nullptr;     // [kv_heads][group][rows][dim], contiguous
-  const float* k = nullptr;     // [kv_heads][keys][dim], kv_head_stride floats between heads
+  const float* q = nullptr;     // [kv_heads][rows][group][dim], contiguous
+  const float* k = nullptr;     // [kv_heads][begin + rows][dim], kv_head_stride floats between heads
   const float* v = nullptr;     // as k
   size_t kv_heads = 0;
   size_t group = 0;             // query heads that share one KV head
   size_t rows = 0;
-  size_t keys = 0;
+  size_t begin = 0;
   size_t dim = 0;
   size_t kv_head_stride = 0;
   float scale = 1.0f;
-  bool causal = false;
 };
 
-// Calls use(out [kv_heads][rows][group][dim], lse [kv_heads][rows][group]); lse is the natural logarithm of each row's
-// softmax denominator. Both are valid during the call only.
-absl::Status Attention(const AttentionArgs& args,
-                       const std::function<void(const float* out, const float* lse)>& use);
+// out [rows][kv_heads * group][dim] = softmax(scale q k^T) v. Sums run in f32, in blocks of keys with an online softmax.
+absl::Status CausalAttention(const AttentionArgs& args, float* out);
 
 }  // namespace sparkv::torch_math
