@@ -28,7 +28,8 @@ constexpr char kSuffix[] = ".ctx";
 
 absl::StatusOr<uint32_t> ReadCount(ByteReader* reader, uint32_t max, const char* what) {
   ASSIGN_OR_RETURN(const uint32_t n, reader->Read<uint32_t>(what));
-  if (n > max) return absl::DataLossError(absl::StrCat(what, ": got ", n, ", at most ", max, " is allowed"));
+  if (n > max)
+    return absl::DataLossError(absl::StrCat(what, ": got ", n, ", at most ", max, " is allowed"));
   return n;
 }
 
@@ -46,7 +47,8 @@ absl::StatusOr<Digest> ReadDigest(ByteReader* reader, const char* what) {
 template <typename T>
 absl::StatusOr<std::vector<T>> ReadVector(ByteReader* reader, uint32_t max, const char* what) {
   ASSIGN_OR_RETURN(const uint32_t n, ReadCount(reader, max, what));
-  ASSIGN_OR_RETURN(const std::span<const uint8_t> bytes, reader->ReadBytes(uint64_t{n} * sizeof(T), what));
+  ASSIGN_OR_RETURN(const std::span<const uint8_t> bytes,
+                   reader->ReadBytes(uint64_t{n} * sizeof(T), what));
   std::vector<T> out(n);
   if (n > 0) std::memcpy(out.data(), bytes.data(), bytes.size());
   return out;
@@ -75,7 +77,8 @@ std::string EncodeCatalogueEntry(const CatalogueEntry& entry) {
   payload.Write<uint32_t>(static_cast<uint32_t>(entry.level_bytes.size()));
   for (const uint64_t bytes : entry.level_bytes) payload.Write<uint64_t>(bytes);
   payload.Write<uint32_t>(static_cast<uint32_t>(entry.tokens.size()));
-  payload.WriteBytes({reinterpret_cast<const uint8_t*>(entry.tokens.data()), entry.tokens.size() * 4});
+  payload.WriteBytes(
+      {reinterpret_cast<const uint8_t*>(entry.tokens.data()), entry.tokens.size() * 4});
   ByteWriter out;
   out.WriteBytes(kMagic);
   out.Write<uint16_t>(kVersion);
@@ -92,12 +95,14 @@ absl::StatusOr<CatalogueEntry> DecodeCatalogueEntry(std::string_view bytes) {
   ByteReader header(AsBytes(bytes.substr(kMagic.size())));
   ASSIGN_OR_RETURN(const uint16_t version, header.Read<uint16_t>("version"));
   if (version != kVersion) {
-    return absl::DataLossError(absl::StrCat("version: got ", version, ", this program reads ", kVersion));
+    return absl::DataLossError(
+        absl::StrCat("version: got ", version, ", this program reads ", kVersion));
   }
   ASSIGN_OR_RETURN(const uint64_t size, header.Read<uint64_t>("payload bytes"));
   ASSIGN_OR_RETURN(const uint32_t crc, header.Read<uint32_t>("checksum"));
   if (size != header.remaining()) {
-    return absl::DataLossError(absl::StrCat("payload: ", size, " bytes declared, ", header.remaining(), " there"));
+    return absl::DataLossError(
+        absl::StrCat("payload: ", size, " bytes declared, ", header.remaining(), " there"));
   }
   ASSIGN_OR_RETURN(const std::span<const uint8_t> payload, header.ReadBytes(size, "payload"));
   if (Crc32c(payload) != crc) return absl::DataLossError("checksum mismatch");
@@ -116,8 +121,10 @@ absl::StatusOr<CatalogueEntry> DecodeCatalogueEntry(std::string_view bytes) {
   ASSIGN_OR_RETURN(entry.codec, ReadString(&reader, kMaxCodecBytes, "codec"));
   ASSIGN_OR_RETURN(entry.level_bytes, ReadVector<uint64_t>(&reader, kMaxLevels, "levels"));
   ASSIGN_OR_RETURN(entry.tokens, ReadVector<int32_t>(&reader, kMaxContextTokens, "tokens"));
-  if (entry.name.empty() || entry.tokens.empty()) return absl::DataLossError("empty name or no tokens");
-  if (reader.remaining() > 0) return absl::DataLossError(absl::StrCat(reader.remaining(), " bytes too many"));
+  if (entry.name.empty() || entry.tokens.empty())
+    return absl::DataLossError("empty name or no tokens");
+  if (reader.remaining() > 0)
+    return absl::DataLossError(absl::StrCat(reader.remaining(), " bytes too many"));
   return entry;
 }
 
@@ -126,12 +133,14 @@ absl::StatusOr<std::unique_ptr<Catalogue>> Catalogue::Open(const std::string& fo
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) {
-    return absl::UnavailableError(absl::StrCat("cannot make the context folder ", folder, ": ", error.message()));
+    return absl::UnavailableError(
+        absl::StrCat("cannot make the context folder ", folder, ": ", error.message()));
   }
   std::unique_ptr<Catalogue> catalogue(new Catalogue(folder));
   fs::directory_iterator it(folder, error);
   if (error) {
-    return absl::UnavailableError(absl::StrCat("cannot list the context folder ", folder, ": ", error.message()));
+    return absl::UnavailableError(
+        absl::StrCat("cannot list the context folder ", folder, ": ", error.message()));
   }
   absl::MutexLock lock(&catalogue->mutex_);
   for (; it != fs::directory_iterator(); it.increment(error)) {
@@ -152,13 +161,15 @@ absl::StatusOr<std::unique_ptr<Catalogue>> Catalogue::Open(const std::string& fo
     catalogue->entries_.emplace(std::move(key), *std::move(entry));
   }
   if (error) {
-    return absl::UnavailableError(absl::StrCat("cannot list the context folder ", folder, ": ", error.message()));
+    return absl::UnavailableError(
+        absl::StrCat("cannot list the context folder ", folder, ": ", error.message()));
   }
   return catalogue;
 }
 
 std::string Catalogue::PathOf(const CatalogueEntry& entry) const {
-  const Digest digest = Sha256().Field("id", AsStringView(entry.id)).Field("name", entry.name).Finish();
+  const Digest digest =
+      Sha256().Field("id", AsStringView(entry.id)).Field("name", entry.name).Finish();
   return absl::StrCat(folder_, "/", DigestToHex(digest).substr(0, 40), kSuffix);
 }
 
@@ -168,17 +179,19 @@ absl::Status Catalogue::CheckNameLocked(const std::string& name, const Digest& i
                                                    kMaxContextNameBytes, " are allowed"));
   }
   for (const unsigned char c : name) {
-    if (c < 0x20 || c == 0x7F) return absl::InvalidArgumentError("name: control characters are not allowed");
+    if (c < 0x20 || c == 0x7F)
+      return absl::InvalidArgumentError("name: control characters are not allowed");
   }
   // Else the name would hide a context's id.
   if (LooksLikeContextId(name) && DigestToHex(id).substr(0, name.size()) != name) {
-    return absl::InvalidArgumentError(absl::StrCat("name: '", name, "' looks like the id of another context"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("name: '", name, "' looks like the id of another context"));
   }
   for (const auto& [key, entry] : entries_) {
     if (entry.name == name && entry.id != id) {
-      return absl::InvalidArgumentError(absl::StrCat("name: '", name, "' belongs to the context ",
-                                                     DigestToHex(entry.id),
-                                                     " with other content; remove it first or choose another name"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("name: '", name, "' belongs to the context ", DigestToHex(entry.id),
+                       " with other content; remove it first or choose another name"));
     }
   }
   return absl::OkStatus();
@@ -190,11 +203,11 @@ absl::Status Catalogue::CheckName(const std::string& name, const Digest& id) con
 }
 
 absl::Status Catalogue::Put(const CatalogueEntry& entry) {
-  if (entry.tokens.empty() || entry.tokens.size() > kMaxContextTokens || entry.level_bytes.size() > kMaxLevels ||
-      entry.codec.size() > kMaxCodecBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("context: got ", entry.tokens.size(), " tokens, ",
-                                                   entry.level_bytes.size(), " levels, codec of ",
-                                                   entry.codec.size(), " bytes"));
+  if (entry.tokens.empty() || entry.tokens.size() > kMaxContextTokens ||
+      entry.level_bytes.size() > kMaxLevels || entry.codec.size() > kMaxCodecBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("context: got ", entry.tokens.size(), " tokens, ", entry.level_bytes.size(),
+                     " levels, codec of ", entry.codec.size(), " bytes"));
   }
   // The lock is held while writing so that two writers of one name cannot both pass the check.
   absl::MutexLock lock(&mutex_);
@@ -219,7 +232,8 @@ absl::StatusOr<std::vector<Catalogue::Key>> Catalogue::Match(const std::string& 
     }
     if (ids.size() > 1) {
       std::vector<std::string> candidates;
-      for (const Key& key : keys) candidates.push_back(absl::StrCat(DigestToHex(key.first), " (", key.second, ")"));
+      for (const Key& key : keys)
+        candidates.push_back(absl::StrCat(DigestToHex(key.first), " (", key.second, ")"));
       return absl::InvalidArgumentError(
           absl::StrCat("'", reference, "' is ambiguous: ", absl::StrJoin(candidates, ", ")));
     }

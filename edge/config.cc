@@ -17,17 +17,18 @@ std::string Environment(const char* name) {
 }
 
 absl::Status ReadLink(const Settings& settings, EdgeConfig* config) {
-  const double mbit = settings.GetDouble("link_mbit");
-  const std::string& trace = settings.GetString("link_trace");
-  config->link.rtt_ms = settings.GetDouble("link_rtt_ms");
-  config->link.jitter_ms = settings.GetDouble("link_jitter_ms");
+  const double mbit = settings.GetDouble("link.mbit");
+  const std::string& trace = settings.GetString("link.trace");
+  config->link.rtt_ms = settings.GetDouble("link.rtt_ms");
+  config->link.jitter_ms = settings.GetDouble("link.jitter_ms");
   if (mbit > 0 && !trace.empty()) {
-    return absl::InvalidArgumentError("link_mbit and link_trace: only one of them may be set");
+    return absl::InvalidArgumentError("link.mbit and link.trace: only one of them may be set");
   }
-  config->shaped = mbit > 0 || !trace.empty() || config->link.rtt_ms > 0 || config->link.jitter_ms > 0;
+  config->shaped =
+      mbit > 0 || !trace.empty() || config->link.rtt_ms > 0 || config->link.jitter_ms > 0;
   if (!config->shaped) return absl::OkStatus();
   if (config->server.empty()) {
-    return absl::InvalidArgumentError("link_*: there is no link to shape without a server");
+    return absl::InvalidArgumentError("link: there is no link to shape without a server");
   }
   std::string rate = "unlimited";
   if (mbit > 0) {
@@ -38,9 +39,11 @@ absl::Status ReadLink(const Settings& settings, EdgeConfig* config) {
     ASSIGN_OR_RETURN(config->link.rate, RateTrace::Parse(text, trace));
     rate = absl::StrCat("trace ", trace);
   }
-  if (mbit > 0 || !trace.empty()) config->session.link.bytes_per_s = config->link.rate.mean_mbit() * 125e3;
+  if (mbit > 0 || !trace.empty())
+    config->session.link.bytes_per_s = config->link.rate.mean_mbit() * 125e3;
   config->session.link.rtt_s = config->link.rtt_ms / 1e3;
-  config->link_text = absl::StrCat(rate, ", RTT ", config->link.rtt_ms, " ms, jitter ", config->link.jitter_ms, " ms");
+  config->link_text = absl::StrCat(rate, ", RTT ", config->link.rtt_ms, " ms, jitter ",
+                                   config->link.jitter_ms, " ms");
   return absl::OkStatus();
 }
 
@@ -48,8 +51,10 @@ absl::Status ReadLink(const Settings& settings, EdgeConfig* config) {
 
 std::string DefaultDataDir() {
   if (const std::string state = Environment("STATE_DIRECTORY"); !state.empty()) return state;
-  if (const std::string state = Environment("XDG_STATE_HOME"); !state.empty()) return state + "/sparkv/edge";
-  if (const std::string home = Environment("HOME"); !home.empty()) return home + "/.local/state/sparkv/edge";
+  if (const std::string state = Environment("XDG_STATE_HOME"); !state.empty())
+    return state + "/sparkv/edge";
+  if (const std::string home = Environment("HOME"); !home.empty())
+    return home + "/.local/state/sparkv/edge";
   return "";
 }
 
@@ -57,20 +62,26 @@ std::vector<Setting> EdgeSettings() {
   return {
       {.key = "listen",
        .default_value = "127.0.0.1:7071",
-       .help = "Address for apps and the sparkv tool: host:port (port 0: any free one) or unix:PATH.",
+       .help =
+           "Address for apps and the sparkv tool: host:port (port 0: any free one) or unix:PATH.",
        .required = true},
       {.key = "port_file", .help = "Write the address here once the daemon listens; empty: don't."},
       {.key = "model", .help = "The GGUF file of the model.", .required = true},
       {.key = "data_dir",
-       .help = "Folder of the contexts known here; empty: $STATE_DIRECTORY, $XDG_STATE_HOME/sparkv/edge or "
+       .help = "Folder of the contexts known here; empty: $STATE_DIRECTORY, "
+               "$XDG_STATE_HOME/sparkv/edge or "
                "~/.local/state/sparkv/edge."},
-      {.key = "server", .help = "The server's host:port; empty: none, everything is computed here."},
+      {.key = "server",
+       .help = "The server's host:port; empty: none, everything is computed here."},
       {.key = "insecure",
        .type = SettingType::kBool,
        .default_value = "false",
        .help = "Talk to the server without TLS."},
-      {.key = "tls_ca", .help = "PEM file of the roots that the server's certificate must lead to; empty: the system's."},
-      {.key = "tls_name", .help = "Name expected in the server's certificate; empty: the host in `server`."},
+      {.key = "tls.ca",
+       .help = "PEM file of the roots that the server's certificate must lead to; empty: the "
+               "system's."},
+      {.key = "tls.name",
+       .help = "Name expected in the server's certificate; empty: the host in `server`."},
       {.key = "kv_budget_bytes",
        .type = SettingType::kBytes,
        .default_value = "1GiB",
@@ -99,28 +110,30 @@ std::vector<Setting> EdgeSettings() {
       {.key = "level",
        .type = SettingType::kInt,
        .default_value = "0",
-       .help = "Codec level of streamed blocks unless a request says otherwise; 0: the codec's default.",
+       .help = "Codec level of streamed blocks unless a request says otherwise; 0: the codec's "
+               "default.",
        .min = 0,
        .max = 64},
-      {.key = "link_mbit",
+      {.key = "link.mbit",
        .type = SettingType::kDouble,
        .default_value = "0",
        .help = "Shape the link to the server to so many Mbit/s; 0: don't limit the rate.",
        .min = 0,
        .max = 1e6},
-      {.key = "link_rtt_ms",
+      {.key = "link.rtt_ms",
        .type = SettingType::kDouble,
        .default_value = "0",
        .help = "Round-trip time to add to the link, milliseconds.",
        .min = 0,
        .max = 60000},
-      {.key = "link_jitter_ms",
+      {.key = "link.jitter_ms",
        .type = SettingType::kDouble,
        .default_value = "0",
        .help = "Random delay of up to so many milliseconds on top.",
        .min = 0,
        .max = 60000},
-      {.key = "link_trace", .help = "File of Mbit/s for each interval instead of link_mbit; empty: none."},
+      {.key = "link.trace",
+       .help = "File of Mbit/s for each interval instead of link.mbit; empty: none."},
       {.key = "log_level",
        .default_value = "info",
        .help = "Least severe messages written to stderr.",
@@ -136,14 +149,15 @@ absl::StatusOr<EdgeConfig> MakeEdgeConfig(const Settings& settings) {
   config.data_dir = settings.GetString("data_dir");
   if (config.data_dir.empty()) config.data_dir = DefaultDataDir();
   if (config.data_dir.empty()) {
-    return absl::InvalidArgumentError("data_dir: not set, and neither are STATE_DIRECTORY, XDG_STATE_HOME and HOME");
+    return absl::InvalidArgumentError(
+        "data_dir: not set, and neither are STATE_DIRECTORY, XDG_STATE_HOME and HOME");
   }
   config.server = settings.GetString("server");
   config.tls.enabled = !settings.GetBool("insecure");
-  config.tls.ca_file = settings.GetString("tls_ca");
-  config.tls.server_name = settings.GetString("tls_name");
+  config.tls.ca_file = settings.GetString("tls.ca");
+  config.tls.server_name = settings.GetString("tls.name");
   if (!config.tls.enabled && (!config.tls.ca_file.empty() || !config.tls.server_name.empty())) {
-    return absl::InvalidArgumentError("insecure: it excludes tls_ca and tls_name");
+    return absl::InvalidArgumentError("insecure: it excludes tls.ca and tls.name");
   }
   SessionOptions& session = config.session;
   session.kv_budget_bytes = settings.GetBytes("kv_budget_bytes");
@@ -151,7 +165,8 @@ absl::StatusOr<EdgeConfig> MakeEdgeConfig(const Settings& settings) {
   session.decoder.threads = static_cast<int>(settings.GetInt("threads"));
   session.max_queue = static_cast<uint32_t>(settings.GetInt("max_queue"));
   session.level = static_cast<uint32_t>(settings.GetInt("level"));
-  for (const v1::Policy policy : {v1::POLICY_SPARKV, v1::POLICY_STREAM, v1::POLICY_LOCAL, v1::POLICY_CAKE}) {
+  for (const v1::Policy policy :
+       {v1::POLICY_SPARKV, v1::POLICY_STREAM, v1::POLICY_LOCAL, v1::POLICY_CAKE}) {
     if (PolicyName(policy) == settings.GetString("policy")) session.policy = policy;
   }
   config.log_level = settings.GetString("log_level");

@@ -14,16 +14,16 @@
 namespace sparkv {
 
 struct EdgeConfig {
-  std::string listen;        // host:port (port 0: any free one) or unix:PATH
-  std::string port_file;     // empty: none
+  std::string listen;     // host:port (port 0: any free one) or unix:PATH
+  std::string port_file;  // empty: none
   std::string model;
   std::string data_dir;
-  std::string server;        // host:port; empty: none
-  ClientTls tls;             // of the connection to the server
+  std::string server;  // host:port; empty: none
+  ClientTls tls;       // of the connection to the server
   SessionOptions session;
   bool shaped = false;
-  LinkOptions link;          // when shaped
-  std::string link_text;     // for people; empty: none
+  LinkOptions link;       // when shaped
+  std::string link_text;  // for people; empty: none
   std::string log_level;
 };
 
@@ -32,7 +32,8 @@ std::vector<Setting> EdgeSettings();
 // Checks what spans several settings. InvalidArgument names them; NotFound for a trace file.
 absl::StatusOr<EdgeConfig> MakeEdgeConfig(const Settings& settings);
 
-// $STATE_DIRECTORY (systemd), $XDG_STATE_HOME/sparkv/edge or ~/.local/state/sparkv/edge; empty when none is set.
+// $STATE_DIRECTORY (systemd), $XDG_STATE_HOME/sparkv/edge or ~/.local/state/sparkv/edge; empty when
+// none is set.
 std::string DefaultDataDir();
 
 }  // namespace sparkv

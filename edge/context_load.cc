@@ -16,20 +16,35 @@ constexpr uint32_t kCalibrationTokens = 2048;
 // Fetches of less say more about latency than about the rate.
 constexpr uint64_t kMinBytesToLearn = 256 << 10;
 
+// Rows between two cancellation checks: as many as keep a step near 100 ms, since each step expands
+// the layer's weights anew.
+uint32_t StepRows(const ComputeCosts& costs, uint32_t context_tokens) {
+  uint32_t rows = context_tokens <= 4096 ? kColumnTokens : kColumnTokens / 2;
+  while (rows > 64 && costs.Attend(context_tokens, rows) > 0.1) rows /= 2;
+  return rows;
+}
+
 std::unique_ptr<LoadPolicy> PolicyFor(v1::Policy policy) {
   switch (policy) {
-    case v1::POLICY_STREAM: return MakeStreamPolicy();
-    case v1::POLICY_LOCAL: return MakeLocalPolicy();
-    case v1::POLICY_CAKE: return MakeCakePolicy();
-    default: return MakeSparkvPolicy();
+    case v1::POLICY_STREAM:
+      return MakeStreamPolicy();
+    case v1::POLICY_LOCAL:
+      return MakeLocalPolicy();
+    case v1::POLICY_CAKE:
+      return MakeCakePolicy();
+    default:
+      return MakeSparkvPolicy();
   }
 }
 
 v1::BlockEvent::Kind ToProto(LoadEvent::Kind kind) {
   switch (kind) {
-    case LoadEvent::Kind::kStreamed: return v1::BlockEvent::STREAMED;
-    case LoadEvent::Kind::kComputed: return v1::BlockEvent::COMPUTED;
-    case LoadEvent::Kind::kQuery: return v1::BlockEvent::QUERY;
+    case LoadEvent::Kind::kStreamed:
+      return v1::BlockEvent::STREAMED;
+    case LoadEvent::Kind::kComputed:
+      return v1::BlockEvent::COMPUTED;
+    case LoadEvent::Kind::kQuery:
+      return v1::BlockEvent::QUERY;
   }
   return v1::BlockEvent::KIND_UNSPECIFIED;
 }
@@ -40,8 +55,9 @@ absl::Status ContextLoader::Calibrate(KvDtype dtype) {
   const ModelConfig& config = decoder_->model().config();
   // A pool of its own: the budget may be smaller, and nothing that is loaded should go for this.
   const KvGeometry geometry = config.Geometry(dtype);
-  ASSIGN_OR_RETURN(std::shared_ptr<KvPagePool> pool,
-                   KvPagePool::Create(geometry, geometry.token_bytes() * (kCalibrationTokens + kPageTokens)));
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<KvPagePool> pool,
+      KvPagePool::Create(geometry, geometry.token_bytes() * (kCalibrationTokens + kPageTokens)));
   ASSIGN_OR_RETURN(costs_, MeasureComputeCosts(&compute_, std::move(pool), config.vocabulary));
   return absl::OkStatus();
 }
@@ -52,8 +68,8 @@ void ContextLoader::Learn(const LoadResult& result) {
   decode_s_per_byte_ = result.decode_s / static_cast<double>(result.bytes_fetched);
 }
 
-absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& request, KvCache* cache,
-                                                      std::vector<float>* logits) {
+absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& request,
+                                                      KvCache* cache, std::vector<float>* logits) {
   const ModelConfig& config = decoder_->model().config();
   const std::vector<int32_t>& tokens = request.context->entry.tokens;
   const auto context_tokens = static_cast<uint32_t>(tokens.size());
@@ -61,6 +77,7 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
   out.policy = request.policy;
 
   LoadJob job{.context = tokens, .query = request.query, .cache = cache, .cancel = request.cancel};
+  job.step_rows = StepRows(costs_, context_tokens);
   LoadProblem& problem = job.problem;
   problem.layers = config.layers;
   problem.compute = costs_;
@@ -71,13 +88,16 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
   problem.block_bytes.resize(size_t{problem.columns()} * problem.layers);
 
   std::unique_ptr<ItemStream> stream;
-  const bool streams = server_ != nullptr && request.context->manifest && request.policy != v1::POLICY_LOCAL;
+  const bool streams =
+      server_ != nullptr && request.context->manifest && request.policy != v1::POLICY_LOCAL;
   if (streams) {
     const Manifest& manifest = *request.context->manifest;
     ASSIGN_OR_RETURN(job.decoder, FindDecoder(manifest.codec));
     const CodecInfo& info = job.decoder->info();
     // The daemon's own default may be no level of this codec.
-    int level = info.PlanesForLevel(static_cast<int>(request.level)).ok() ? static_cast<int>(request.level) : 0;
+    int level = info.PlanesForLevel(static_cast<int>(request.level)).ok()
+                    ? static_cast<int>(request.level)
+                    : 0;
     if (level == 0) level = info.default_level;
     ASSIGN_OR_RETURN(const int planes, info.PlanesForLevel(level));
     job.planes = static_cast<uint32_t>(planes);

@@ -39,7 +39,7 @@ struct ContextLoadResult {
   uint32_t blocks_streamed = 0;
   uint32_t blocks_computed = 0;
   std::vector<std::string> degraded;
-  v1::Ttft ttft;                         // stream, decode, compute, stall, query_prefill
+  v1::Ttft ttft;  // stream, decode, compute, stall, query_prefill
   std::vector<v1::BlockEvent> timeline;
 };
 
@@ -56,13 +56,15 @@ class ContextLoader {
   ContextLoader(Decoder* decoder, ServerClient* server, const LinkEstimate& link)
       : decoder_(decoder), compute_(decoder), server_(server), link_(link) {}
 
-  // Times the operators of this device, about a second; needed before Load can divide work between link and device.
+  // Times the operators of this device, about a second; needed before Load can divide work between
+  // link and device.
   absl::Status Calibrate(KvDtype dtype);
 
-  // After Ok the cache holds context and query, and logits [vocabulary] is the last query token's (untouched without a query).
-  // Whatever the server does, the load ends with the right KV; only Cancelled, ResourceExhausted (KV memory) and faults of
-  // the engine are errors.
-  absl::StatusOr<ContextLoadResult> Load(const ContextLoadRequest& request, KvCache* cache, std::vector<float>* logits);
+  // After Ok the cache holds context and query, and logits [vocabulary] is the last query token's
+  // (untouched without a query). Whatever the server does, the load ends with the right KV; only
+  // Cancelled, ResourceExhausted (KV memory) and faults of the engine are errors.
+  absl::StatusOr<ContextLoadResult> Load(const ContextLoadRequest& request, KvCache* cache,
+                                         std::vector<float>* logits);
 
  private:
   void Learn(const LoadResult& result);

@@ -22,12 +22,14 @@ constexpr size_t kMaxSystemPromptBytes = size_t{1} << 20;
 constexpr absl::Duration kLookupDeadline = absl::Seconds(3);
 
 int64_t UnixMilliseconds() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
 std::string ServerReason(const absl::Status& status) {
-  if (status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kDeadlineExceeded) {
+  if (status.code() == absl::StatusCode::kUnavailable ||
+      status.code() == absl::StatusCode::kDeadlineExceeded) {
     return absl::StrCat("server unavailable: ", status.message());
   }
   return std::string(status.message());  // names the server
@@ -62,7 +64,8 @@ v1::EdgeContext ToProto(const v1::ContextInfo& info, const Digest& id) {
 
 }  // namespace
 
-Contexts::Contexts(std::shared_ptr<const Model> model, std::unique_ptr<Catalogue> catalogue, ServerClient* server)
+Contexts::Contexts(std::shared_ptr<const Model> model, std::unique_ptr<Catalogue> catalogue,
+                   ServerClient* server)
     : model_(std::move(model)), catalogue_(std::move(catalogue)), server_(server) {}
 
 absl::Status Contexts::CheckModel(const CatalogueEntry& entry) const {
@@ -75,8 +78,8 @@ absl::Status Contexts::CheckModel(const CatalogueEntry& entry) const {
   const int32_t vocabulary = model_->tokenizer().size();
   for (const int32_t id : entry.tokens) {
     if (id < 0 || id >= vocabulary) {
-      return absl::DataLossError(absl::StrCat("the context '", entry.name, "' has the token id ", id,
-                                              "; the model's are 0 to ", vocabulary - 1));
+      return absl::DataLossError(absl::StrCat("the context '", entry.name, "' has the token id ",
+                                              id, "; the model's are 0 to ", vocabulary - 1));
     }
   }
   const uint32_t context_length = model_->config().context_length;
@@ -118,11 +121,13 @@ void Contexts::LookUp(ResolvedContext* context) {
       context->degraded = absl::StrCat("server ", server_->target(), ": ", mismatch);
     }
   } else if (manifest.status().code() == absl::StatusCode::kNotFound) {
-    // The id covers the model, so a server with another model cannot have it: say which of the two it is.
+    // The id covers the model, so a server with another model cannot have it: say which of the two
+    // it is.
     const std::string state = ServerState();
-    context->degraded = state.rfind("mismatch", 0) == 0
-                            ? absl::StrCat("server ", server_->target(), ": ", state)
-                            : absl::StrCat("server ", server_->target(), " does not have this context");
+    context->degraded =
+        state.rfind("mismatch", 0) == 0
+            ? absl::StrCat("server ", server_->target(), ": ", state)
+            : absl::StrCat("server ", server_->target(), " does not have this context");
   } else {
     context->degraded = ServerReason(manifest.status());
   }
@@ -133,7 +138,9 @@ absl::Status Contexts::CheckLevel(const CatalogueEntry& entry, uint32_t level) c
   if (level == 0) return absl::OkStatus();
   const absl::StatusOr<const BlockDecoder*> decoder = FindDecoder(entry.codec);
   if (!decoder.ok()) return absl::OkStatus();  // computed here anyway
-  if (level > 64) return absl::InvalidArgumentError(absl::StrCat("level: got ", level, ", at most 64 is allowed"));
+  if (level > 64)
+    return absl::InvalidArgumentError(
+        absl::StrCat("level: got ", level, ", at most 64 is allowed"));
   return (*decoder)->info().PlanesForLevel(static_cast<int>(level)).status();
 }
 
@@ -143,9 +150,10 @@ std::string Contexts::ServerState() {
   if (!info.ok()) return absl::StrCat("unavailable: ", info.status().message());
   if (info->model_fingerprint() != AsStringView(model_->fingerprint())) {
     const absl::StatusOr<Digest> other = DigestFromBytes(info->model_fingerprint());
-    return absl::StrCat("mismatch: model fingerprint mismatch, it serves ", info->model_name(), " (",
-                        other.ok() ? DigestToHex(*other).substr(0, 12) : "?", "), this daemon has ",
-                        model_->config().name, " (", DigestToHex(model_->fingerprint()).substr(0, 12), ")");
+    return absl::StrCat("mismatch: model fingerprint mismatch, it serves ", info->model_name(),
+                        " (", other.ok() ? DigestToHex(*other).substr(0, 12) : "?",
+                        "), this daemon has ", model_->config().name, " (",
+                        DigestToHex(model_->fingerprint()).substr(0, 12), ")");
   }
   return "ok";
 }
@@ -158,7 +166,8 @@ absl::StatusOr<ResolvedContext> Contexts::Resolve(const std::string& reference) 
   }
   if (entry.status().code() != absl::StatusCode::kNotFound) return entry.status();
   if (server_ == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no context '", reference, "' here; `context ls` lists them"));
+    return absl::NotFoundError(
+        absl::StrCat("no context '", reference, "' here; `context ls` lists them"));
   }
   return ResolveOnServer(reference);
 }
@@ -166,7 +175,8 @@ absl::StatusOr<ResolvedContext> Contexts::Resolve(const std::string& reference) 
 absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& reference) {
   const absl::Duration begin = RealClock().Now();
   const auto missing = [&](const absl::Status& status) {
-    return absl::NotFoundError(absl::StrCat("no context '", reference, "' here, and ", ServerReason(status)));
+    return absl::NotFoundError(
+        absl::StrCat("no context '", reference, "' here, and ", ServerReason(status)));
   };
   absl::StatusOr<Digest> id = DigestFromHex(reference);
   if (!id.ok()) {
@@ -191,9 +201,10 @@ absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& ref
     if (found.size() > 1) {
       return absl::InvalidArgumentError(absl::StrCat(
           "'", reference, "' is ambiguous on the server: ",
-          absl::StrJoin(found, ", ", [](std::string* out, const std::pair<const std::string, std::string>& one) {
-            absl::StrAppend(out, one.first, " (", one.second, ")");
-          })));
+          absl::StrJoin(found, ", ",
+                        [](std::string* out, const std::pair<const std::string, std::string>& one) {
+                          absl::StrAppend(out, one.first, " (", one.second, ")");
+                        })));
     }
     id = DigestFromHex(found.begin()->first);
   }
@@ -212,12 +223,14 @@ absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& ref
   context.entry.created_unix_ms = UnixMilliseconds();
   context.entry.tokens = manifest->tokens;
   RETURN_IF_ERROR(CheckModel(context.entry));
-  // The id is a content address: a manifest that claims another one's ids would be served under this name for ever.
+  // The id is a content address: a manifest that claims another one's ids would be served under
+  // this name for ever.
   const std::vector<Digest> keys = ColumnKeys(
-      {.model_fingerprint = manifest->model_fingerprint, .codec_digest = manifest->codec_digest}, manifest->tokens);
+      {.model_fingerprint = manifest->model_fingerprint, .codec_digest = manifest->codec_digest},
+      manifest->tokens);
   if (keys.empty() || keys.back() != *id) {
-    return absl::DataLossError(absl::StrCat("server ", server_->target(), ": the token ids of ", DigestToHex(*id),
-                                            " do not give this id"));
+    return absl::DataLossError(absl::StrCat("server ", server_->target(), ": the token ids of ",
+                                            DigestToHex(*id), " do not give this id"));
   }
   if (const absl::StatusOr<v1::ContextInfo> info = server_->Show(*id); info.ok()) {
     context.entry.stored_bytes = info->stored_bytes();
@@ -228,7 +241,8 @@ absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& ref
     context.entry.name = DigestToHex(*id).substr(0, 16);
     recorded = catalogue_->Put(context.entry);
   }
-  if (!recorded.ok()) context.degraded = absl::StrCat("could not record the context: ", recorded.message());
+  if (!recorded.ok())
+    context.degraded = absl::StrCat("could not record the context: ", recorded.message());
   const std::string mismatch = Mismatch(context.entry, *manifest);
   if (mismatch.empty()) {
     context.manifest = *std::move(manifest);
@@ -243,32 +257,39 @@ absl::StatusOr<v1::AddContextResponse> Contexts::Add(
     const v1::AddContextRequest& request, const CancelToken& cancel,
     const std::function<void(const v1::AddContextResponse&)>& progress) {
   if (request.text().size() > kMaxDocumentBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("text: got ", request.text().size(), " bytes, at most ",
-                                                   kMaxDocumentBytes, " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("text: got ", request.text().size(),
+                                                   " bytes, at most ", kMaxDocumentBytes,
+                                                   " are allowed"));
   }
   if (request.system().size() > kMaxSystemPromptBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("system: got ", request.system().size(), " bytes, at most ",
-                                                   kMaxSystemPromptBytes, " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("system: got ", request.system().size(),
+                                                   " bytes, at most ", kMaxSystemPromptBytes,
+                                                   " are allowed"));
   }
   CatalogueEntry entry;
   entry.name = request.name();
   entry.codec = request.codec().empty() ? std::string(kDefaultCodec) : request.codec();
   const absl::StatusOr<const BlockDecoder*> decoder = FindDecoder(entry.codec);
-  if (!decoder.ok()) return absl::InvalidArgumentError(absl::StrCat("codec: ", decoder.status().message()));
+  if (!decoder.ok())
+    return absl::InvalidArgumentError(absl::StrCat("codec: ", decoder.status().message()));
   entry.codec_digest = CodecDigest((*decoder)->info());
   entry.model_fingerprint = model_->fingerprint();
   entry.raw = request.raw();
   entry.created_unix_ms = UnixMilliseconds();
-  ASSIGN_OR_RETURN(entry.tokens, ContextIds(*model_, request.text(), request.raw(), request.system()));
+  ASSIGN_OR_RETURN(entry.tokens,
+                   ContextIds(*model_, request.text(), request.raw(), request.system()));
   if (entry.tokens.empty()) return absl::InvalidArgumentError("text: the document has no tokens");
   RETURN_IF_ERROR(CheckModel(entry));
-  entry.id = ColumnKeys({.model_fingerprint = entry.model_fingerprint, .codec_digest = entry.codec_digest},
-                        entry.tokens)
-                 .back();
+  entry.id =
+      ColumnKeys({.model_fingerprint = entry.model_fingerprint, .codec_digest = entry.codec_digest},
+                 entry.tokens)
+          .back();
   for (const CatalogueEntry& known : catalogue_->List()) {
-    if (known.id == entry.id && known.name == entry.name) entry.created_unix_ms = known.created_unix_ms;
+    if (known.id == entry.id && known.name == entry.name)
+      entry.created_unix_ms = known.created_unix_ms;
   }
-  RETURN_IF_ERROR(catalogue_->Put(entry));  // from here on it can be answered about, whatever the server does
+  RETURN_IF_ERROR(
+      catalogue_->Put(entry));  // from here on it can be answered about, whatever the server does
 
   v1::AddContextResponse response;
   const uint32_t total = static_cast<uint32_t>(entry.tokens.size());
@@ -295,11 +316,13 @@ absl::StatusOr<v1::AddContextResponse> Contexts::Add(
       entry.level_bytes.assign(info->level_bytes().begin(), info->level_bytes().end());
       RETURN_IF_ERROR(catalogue_->Put(entry));
     } else if (info.ok()) {
-      response.add_degraded(absl::StrCat("server ", server_->target(),
-                                         ": it stored the context under another id; it will be computed here"));
+      response.add_degraded(
+          absl::StrCat("server ", server_->target(),
+                       ": it stored the context under another id; it will be computed here"));
     } else {
       RETURN_IF_ERROR(cancel.Check());
-      const std::string state = info.status().code() == absl::StatusCode::kFailedPrecondition ? ServerState() : "";
+      const std::string state =
+          info.status().code() == absl::StatusCode::kFailedPrecondition ? ServerState() : "";
       response.add_degraded(state.rfind("mismatch", 0) == 0
                                 ? absl::StrCat("server ", server_->target(), ": ", state)
                                 : ServerReason(info.status()));
@@ -362,18 +385,22 @@ absl::StatusOr<v1::EdgeContext> Contexts::Show(const std::string& reference) {
   return out;
 }
 
-absl::StatusOr<v1::DeleteContextResponse> Contexts::Delete(const std::string& reference, std::vector<Digest>* gone) {
+absl::StatusOr<v1::DeleteContextResponse> Contexts::Delete(const std::string& reference,
+                                                           std::vector<Digest>* gone) {
   v1::DeleteContextResponse response;
   absl::StatusOr<std::vector<CatalogueEntry>> removed = catalogue_->Remove(reference);
   if (removed.ok()) {
     for (const CatalogueEntry& entry : *removed) {
-      if (!catalogue_->Contains(entry.id) && std::find(gone->begin(), gone->end(), entry.id) == gone->end()) {
+      if (!catalogue_->Contains(entry.id) &&
+          std::find(gone->begin(), gone->end(), entry.id) == gone->end()) {
         gone->push_back(entry.id);
       }
     }
   } else {
-    if (server_ == nullptr || removed.status().code() != absl::StatusCode::kNotFound) return removed.status();
-    ASSIGN_OR_RETURN(const ResolvedContext context, ResolveOnServer(reference));  // which records it
+    if (server_ == nullptr || removed.status().code() != absl::StatusCode::kNotFound)
+      return removed.status();
+    ASSIGN_OR_RETURN(const ResolvedContext context,
+                     ResolveOnServer(reference));  // which records it
     catalogue_->Remove(DigestToHex(context.entry.id)).IgnoreError();
     gone->push_back(context.entry.id);
   }

@@ -21,8 +21,9 @@ namespace sparkv {
 // A context that a request named.
 struct ResolvedContext {
   CatalogueEntry entry;
-  std::optional<Manifest> manifest;  // when the server has it and it fits this model, codec and these ids
-  std::string degraded;              // why there is no manifest although a server is configured
+  std::optional<Manifest>
+      manifest;          // when the server has it and it fits this model, codec and these ids
+  std::string degraded;  // why there is no manifest although a server is configured
   double lookup_ms = 0;
 };
 
@@ -30,23 +31,29 @@ struct ResolvedContext {
 class Contexts {
  public:
   // server: null when none is configured; must outlive this.
-  Contexts(std::shared_ptr<const Model> model, std::unique_ptr<Catalogue> catalogue, ServerClient* server);
+  Contexts(std::shared_ptr<const Model> model, std::unique_ptr<Catalogue> catalogue,
+           ServerClient* server);
 
-  // Finds a context here, else on the server (and records it). NotFound, InvalidArgument (ambiguous), FailedPrecondition (it
-  // belongs to another model or is longer than the model takes).
+  // Finds a context here, else on the server (and records it). NotFound, InvalidArgument
+  // (ambiguous), FailedPrecondition (it belongs to another model or is longer than the model
+  // takes).
   absl::StatusOr<ResolvedContext> Resolve(const std::string& reference);
-  // Asks the server for the manifest. Never fails: `degraded` says why there is none. Without a server: nothing.
+  // Asks the server for the manifest. Never fails: `degraded` says why there is none. Without a
+  // server: nothing.
   void LookUp(ResolvedContext* context);
   // InvalidArgument unless 0 or a level of the context's codec.
   absl::Status CheckLevel(const CatalogueEntry& entry, uint32_t level) const;
 
-  // Tokenizes, records and, with a server, has it precomputed. `progress` gets messages without `done`.
-  absl::StatusOr<v1::AddContextResponse> Add(const v1::AddContextRequest& request, const CancelToken& cancel,
-                                             const std::function<void(const v1::AddContextResponse&)>& progress);
+  // Tokenizes, records and, with a server, has it precomputed. `progress` gets messages without
+  // `done`.
+  absl::StatusOr<v1::AddContextResponse> Add(
+      const v1::AddContextRequest& request, const CancelToken& cancel,
+      const std::function<void(const v1::AddContextResponse&)>& progress);
   v1::ListContextsResponse List();
   absl::StatusOr<v1::EdgeContext> Show(const std::string& reference);
   // The ids whose last name went are added to *gone.
-  absl::StatusOr<v1::DeleteContextResponse> Delete(const std::string& reference, std::vector<Digest>* gone);
+  absl::StatusOr<v1::DeleteContextResponse> Delete(const std::string& reference,
+                                                   std::vector<Digest>* gone);
 
   // "none", "ok", "unavailable: ...", "mismatch: ...".
   std::string ServerState();

@@ -3,6 +3,8 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "edge/edge_service.h"
@@ -28,9 +30,11 @@ std::string ShownAddress(const std::string& listen, int port) {
 absl::Status CheckListen(const std::string& listen) {
   if (listen.rfind("unix:", 0) == 0 && listen.size() > 5) return absl::OkStatus();
   const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == listen.size() || listen.size() - colon > 6 ||
+  if (colon == std::string::npos || colon == 0 || colon + 1 == listen.size() ||
+      listen.size() - colon > 6 ||
       listen.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("listen: got '", listen, "', host:port or unix:PATH is expected"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen: got '", listen, "', host:port or unix:PATH is expected"));
   }
   return absl::OkStatus();
 }
@@ -38,14 +42,16 @@ absl::Status CheckListen(const std::string& listen) {
 }  // namespace
 
 std::string EdgeVersion() {
-  return absl::StrCat(SPARKV_VERSION, " (", SPARKV_COMMIT, ", ", SPARKV_BUILD_TYPE, ", ", SPARKV_COMPILER, ")");
+  return absl::StrCat(SPARKV_VERSION, " (", SPARKV_COMMIT, ", ", SPARKV_BUILD_TYPE, ", ",
+                      SPARKV_COMPILER, ")");
 }
 
 absl::StatusOr<std::unique_ptr<EdgeDaemon>> EdgeDaemon::Start(const EdgeConfig& config) {
   if (!config.listen.empty()) RETURN_IF_ERROR(CheckListen(config.listen));
   std::unique_ptr<EdgeDaemon> daemon(new EdgeDaemon);
   ASSIGN_OR_RETURN(daemon->model_, Model::Load(config.model));
-  ASSIGN_OR_RETURN(std::unique_ptr<Catalogue> catalogue, Catalogue::Open(config.data_dir + "/contexts"));
+  ASSIGN_OR_RETURN(std::unique_ptr<Catalogue> catalogue,
+                   Catalogue::Open(config.data_dir + "/contexts"));
   if (!config.server.empty()) {
     std::string target = config.server;
     ClientTls tls = config.tls;
@@ -53,12 +59,15 @@ absl::StatusOr<std::unique_ptr<EdgeDaemon>> EdgeDaemon::Start(const EdgeConfig& 
       ASSIGN_OR_RETURN(daemon->link_, ShapedLink::Start(config.server, config.link));
       target = daemon->link_->address();
       // The relay's own address is not what the certificate names.
-      if (tls.server_name.empty()) tls.server_name = config.server.substr(0, config.server.rfind(':'));
+      if (tls.server_name.empty())
+        tls.server_name = config.server.substr(0, config.server.rfind(':'));
     }
     ASSIGN_OR_RETURN(daemon->server_client_, ServerClient::Create(target, tls, config.server));
   }
-  daemon->contexts_ = std::make_unique<Contexts>(daemon->model_, std::move(catalogue), daemon->server_client_.get());
-  ASSIGN_OR_RETURN(daemon->sessions_, Sessions::Create(daemon->model_, daemon->contexts_.get(), config.session));
+  daemon->contexts_ = std::make_unique<Contexts>(daemon->model_, std::move(catalogue),
+                                                 daemon->server_client_.get());
+  ASSIGN_OR_RETURN(daemon->sessions_,
+                   Sessions::Create(daemon->model_, daemon->contexts_.get(), config.session));
   daemon->service_ = std::make_unique<EdgeService>(
       daemon->model_.get(), daemon->contexts_.get(), daemon->sessions_.get(),
       EdgeFacts{.version = EdgeVersion(),
@@ -82,7 +91,8 @@ absl::StatusOr<std::unique_ptr<EdgeDaemon>> EdgeDaemon::Start(const EdgeConfig& 
   // A second daemon on the same port must fail, not share it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   int port = 0;
-  if (!config.listen.empty()) builder.AddListeningPort(config.listen, grpc::InsecureServerCredentials(), &port);
+  if (!config.listen.empty())
+    builder.AddListeningPort(config.listen, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(daemon->service_.get());
   daemon->server_ = builder.BuildAndStart();
   if (daemon->server_ == nullptr || (!config.listen.empty() && port == 0)) {

@@ -1,5 +1,5 @@
-// The whole daemon as an object: model, contexts, sessions and the gRPC server. `sparkv-edge` runs one, `sparkv --local` holds
-// one in its own process, tests start as many as they like.
+// The whole daemon as an object: model, contexts, sessions and the gRPC server. `sparkv-edge` runs
+// one, `sparkv --local` holds one in its own process, tests start as many as they like.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,8 +19,9 @@ class EdgeService;
 // Thread-safe.
 class EdgeDaemon {
  public:
-  // Loads the model, opens the data folder and listens (not at all when config.listen is empty: only the in-process channel).
-  // Errors name the setting: NotFound and the like for the model, InvalidArgument, Unavailable when the address is taken.
+  // Loads the model, opens the data folder and listens (not at all when config.listen is empty:
+  // only the in-process channel). Errors name the setting: NotFound and the like for the model,
+  // InvalidArgument, Unavailable when the address is taken.
   static absl::StatusOr<std::unique_ptr<EdgeDaemon>> Start(const EdgeConfig& config);
   ~EdgeDaemon();
   EdgeDaemon(const EdgeDaemon&) = delete;
@@ -31,7 +32,9 @@ class EdgeDaemon {
   std::shared_ptr<grpc::Channel> InProcessChannel();
   const Model& model() const { return *model_; }
   // Context files that could not be read, for the log.
-  const std::vector<std::string>& broken_contexts() const { return contexts_->catalogue().broken(); }
+  const std::vector<std::string>& broken_contexts() const {
+    return contexts_->catalogue().broken();
+  }
 
   // Ends running work (within 200 ms) and the server. Idempotent.
   void Stop();

@@ -17,8 +17,9 @@ constexpr absl::Duration kPoll = absl::Milliseconds(20);
 grpc::Status EdgeService::Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                                    grpc::ServerWriter<v1::GenerateResponse>* writer) {
   return ToGrpc(sessions_->Generate(
-      *request, {.write = [writer](const v1::GenerateResponse& response) { return writer->Write(response); },
-                 .alive = [this, context] { return Alive(*context); }}));
+      *request,
+      {.write = [writer](const v1::GenerateResponse& response) { return writer->Write(response); },
+       .alive = [this, context] { return Alive(*context); }}));
 }
 
 grpc::Status EdgeService::Load(grpc::ServerContext* context, const v1::LoadRequest* request,
@@ -30,17 +31,20 @@ grpc::Status EdgeService::Load(grpc::ServerContext* context, const v1::LoadReque
     if (response.has_result()) *out.mutable_result() = response.result();
     return writer->Write(out);
   };
-  return ToGrpc(sessions_->Load(*request, {.write = write, .alive = [this, context] { return Alive(*context); }}));
+  return ToGrpc(sessions_->Load(
+      *request, {.write = write, .alive = [this, context] { return Alive(*context); }}));
 }
 
-grpc::Status EdgeService::AddContext(grpc::ServerContext* context, const v1::AddContextRequest* request,
+grpc::Status EdgeService::AddContext(grpc::ServerContext* context,
+                                     const v1::AddContextRequest* request,
                                      grpc::ServerWriter<v1::AddContextResponse>* writer) {
-  // Precompute blocks for minutes while its own messages may be far apart: a thread of its own lets this one watch the client.
+  // Precompute blocks for minutes while its own messages may be far apart: a thread of its own lets
+  // this one watch the client.
   EventQueue<v1::AddContextResponse> events;
   const CancelToken cancel;
   std::thread worker([&] {
-    absl::StatusOr<v1::AddContextResponse> response = contexts_->Add(
-        *request, cancel, [&events](const v1::AddContextResponse& step) {
+    absl::StatusOr<v1::AddContextResponse> response =
+        contexts_->Add(*request, cancel, [&events](const v1::AddContextResponse& step) {
           events.Replace(step, [](const v1::AddContextResponse&) { return true; });
         });
     if (response.ok()) events.Push(*std::move(response));
@@ -72,7 +76,8 @@ grpc::Status EdgeService::ShowContext(grpc::ServerContext*, const v1::ShowContex
   return grpc::Status::OK;
 }
 
-grpc::Status EdgeService::DeleteContext(grpc::ServerContext*, const v1::DeleteContextRequest* request,
+grpc::Status EdgeService::DeleteContext(grpc::ServerContext*,
+                                        const v1::DeleteContextRequest* request,
                                         v1::DeleteContextResponse* response) {
   std::vector<Digest> gone;
   absl::StatusOr<v1::DeleteContextResponse> deleted = contexts_->Delete(request->context(), &gone);
@@ -82,10 +87,12 @@ grpc::Status EdgeService::DeleteContext(grpc::ServerContext*, const v1::DeleteCo
   return grpc::Status::OK;
 }
 
-grpc::Status EdgeService::Status(grpc::ServerContext*, const v1::StatusRequest*, v1::StatusResponse* response) {
+grpc::Status EdgeService::Status(grpc::ServerContext*, const v1::StatusRequest*,
+                                 v1::StatusResponse* response) {
   sessions_->FillStatus(response);
   response->set_version(facts_.version);
-  response->set_model(absl::StrCat(model_->config().name, " (", model_->config().architecture, ", ", model_->path(), ")"));
+  response->set_model(absl::StrCat(model_->config().name, " (", model_->config().architecture, ", ",
+                                   model_->path(), ")"));
   response->set_model_fingerprint(DigestToHex(model_->fingerprint()));
   response->set_server(facts_.server);
   response->set_server_state(contexts_->ServerState());

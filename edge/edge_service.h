@@ -1,4 +1,5 @@
-// The gRPC face of the daemon: conversions, client cancellation and one thread for each running call.
+// The gRPC face of the daemon: conversions, client cancellation and one thread for each running
+// call.
 #pragma once
 
 #include <atomic>
@@ -44,7 +45,9 @@ class EdgeService final : public v1::Edge::Service {
                       v1::StatusResponse* response) override;
 
  private:
-  bool Alive(const grpc::ServerContext& context) const { return !stopping_ && !context.IsCancelled(); }
+  bool Alive(const grpc::ServerContext& context) const {
+    return !stopping_ && !context.IsCancelled();
+  }
   void MarkLoaded(v1::EdgeContext* context) const;
 
   const Model* const model_;

@@ -1,4 +1,5 @@
-// The one thread that makes all Decoder calls (LibTorch keeps an OpenMP pool per calling thread), and the queue before it.
+// The one thread that makes all Decoder calls (LibTorch keeps an OpenMP pool per calling thread),
+// and the queue before it.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +21,11 @@ class EngineThread {
   struct Job {
     // The work; on the engine thread. Not called for a job that was cancelled while it waited.
     std::function<void()> run;
-    // Called once instead of run, with Cancelled, when the job was cancelled while waiting or the thread shuts down; on the
-    // engine thread or on the one that calls Shutdown.
+    // Called once instead of run, with Cancelled, when the job was cancelled while waiting or the
+    // thread shuts down; on the engine thread or on the one that calls Shutdown.
     std::function<void(absl::Status)> dropped;
-    // Jobs before this one, the running one included: called when it is accepted and as it falls, never with 0; by Post or
-    // on the engine thread. Must not block nor call this object.
+    // Jobs before this one, the running one included: called when it is accepted and as it falls,
+    // never with 0; by Post or on the engine thread. Must not block nor call this object.
     std::function<void(uint32_t)> position;
     // Cancel() takes a waiting job out of the queue at the next Kick or when its turn comes.
     CancelToken cancel;
@@ -36,11 +37,13 @@ class EngineThread {
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
-  // ResourceExhausted when max_queue jobs wait already, Unavailable after Shutdown: nothing of the job is called then.
+  // ResourceExhausted when max_queue jobs wait already, Unavailable after Shutdown: nothing of the
+  // job is called then.
   absl::Status Post(Job job);
   // Takes cancelled jobs out of the queue now.
   void Kick();
-  // Cancels the running job's and every waiting job's token, drops the waiting ones and joins. Idempotent.
+  // Cancels the running job's and every waiting job's token, drops the waiting ones and joins.
+  // Idempotent.
   void Shutdown();
 
   // Waiting jobs, and the running one.
@@ -49,7 +52,8 @@ class EngineThread {
 
  private:
   void Run();
-  // Removes cancelled jobs (all of them when `all`) from the queue for the caller to drop without the lock.
+  // Removes cancelled jobs (all of them when `all`) from the queue for the caller to drop without
+  // the lock.
   std::list<Job> TakeDropped(bool all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReportPositions() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -1,5 +1,6 @@
-// Carries a request's messages from the engine thread to the RPC's own thread, so that a slow client never holds up the engine.
-// Bounded by the request itself: its tokens and a bounded number of progress messages.
+// Carries a request's messages from the engine thread to the RPC's own thread, so that a slow
+// client never holds up the engine. Bounded by the request itself: its tokens and a bounded number
+// of progress messages.
 #pragma once
 
 #include <deque>
@@ -21,7 +22,8 @@ class EventQueue {
     absl::MutexLock lock(&mutex_);
     events_.push_back(std::move(event));
   }
-  // Like Push, but replaces the newest waiting event if `same` holds for it: progress that nobody has read yet.
+  // Like Push, but replaces the newest waiting event if `same` holds for it: progress that nobody
+  // has read yet.
   template <typename Same>
   void Replace(Event event, Same same) {
     absl::MutexLock lock(&mutex_);
@@ -36,8 +38,8 @@ class EventQueue {
     absl::MutexLock lock(&mutex_);
     status_ = std::move(status);
   }
-  // The next event; nullopt when none came within `timeout` or when all were taken and Finish was called (then *finished holds
-  // its status).
+  // The next event; nullopt when none came within `timeout` or when all were taken and Finish was
+  // called (then *finished holds its status).
   std::optional<Event> Pop(absl::Duration timeout, std::optional<absl::Status>* finished) {
     absl::MutexLock lock(&mutex_);
     const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -6,9 +6,10 @@
 
 namespace sparkv {
 
-absl::StatusOr<GenerationOutcome> Generate(Decoder* decoder, KvCache* cache, std::vector<float>* logits,
-                                           std::vector<int32_t>* ids, const GenerationOptions& options,
-                                           StopStrings stops, const CancelToken& cancel,
+absl::StatusOr<GenerationOutcome> Generate(Decoder* decoder, KvCache* cache,
+                                           std::vector<float>* logits, std::vector<int32_t>* ids,
+                                           const GenerationOptions& options, StopStrings stops,
+                                           const CancelToken& cancel,
                                            const GenerationHooks& hooks) {
   ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(options.sampling));
   const Tokenizer& tokenizer = decoder->model().tokenizer();
@@ -34,7 +35,8 @@ absl::StatusOr<GenerationOutcome> Generate(Decoder* decoder, KvCache* cache, std
       last = false;
     }
     if (last && !stops.stopped()) {
-      // What was held back as a possible stop string or an unfinished character comes with the last token.
+      // What was held back as a possible stop string or an unfinished character comes with the last
+      // token.
       token.text += stops.Push(text.Finish());
       token.text += stops.Flush();
     }

@@ -21,7 +21,7 @@ struct GenerationOptions {
   uint32_t max_tokens = 256;  // at least 1
   uint32_t logprobs = 0;      // best tokens to report at each step
   bool ignore_eos = false;
-  SamplingOptions sampling;   // valid
+  SamplingOptions sampling;  // valid
 };
 
 // One sampled token. `text` became certain with it (stop strings hold text back) and may be empty.
@@ -31,11 +31,11 @@ struct GeneratedToken {
 };
 
 struct GenerationOutcome {
-  uint32_t tokens = 0;             // sampled, an end-of-text token included
-  std::string finish_reason;       // "stop", "length"
-  bool out_of_memory = false;      // "length" because the KV memory budget has no further page
-  absl::Duration first_token;      // Clock time when the first token was sampled
-  double tokens_per_s = 0;         // decode steps after the first token; 0 for none
+  uint32_t tokens = 0;         // sampled, an end-of-text token included
+  std::string finish_reason;   // "stop", "length"
+  bool out_of_memory = false;  // "length" because the KV memory budget has no further page
+  absl::Duration first_token;  // Clock time when the first token was sampled
+  double tokens_per_s = 0;     // decode steps after the first token; 0 for none
 };
 
 struct GenerationHooks {
@@ -45,12 +45,12 @@ struct GenerationHooks {
   std::function<absl::Status()> make_room;
 };
 
-// Samples from `logits` [vocabulary] (the last row of a prefill), then decodes. *ids holds the sequence so far and receives the
-// sampled ids; the cache ends with one token less than *ids, the last one not being decoded. Cancelled between two steps.
-// Runs on the engine thread.
-absl::StatusOr<GenerationOutcome> Generate(Decoder* decoder, KvCache* cache, std::vector<float>* logits,
-                                           std::vector<int32_t>* ids, const GenerationOptions& options,
-                                           StopStrings stops, const CancelToken& cancel,
-                                           const GenerationHooks& hooks);
+// Samples from `logits` [vocabulary] (the last row of a prefill), then decodes. *ids holds the
+// sequence so far and receives the sampled ids; the cache ends with one token less than *ids, the
+// last one not being decoded. Cancelled between two steps. Runs on the engine thread.
+absl::StatusOr<GenerationOutcome> Generate(Decoder* decoder, KvCache* cache,
+                                           std::vector<float>* logits, std::vector<int32_t>* ids,
+                                           const GenerationOptions& options, StopStrings stops,
+                                           const CancelToken& cancel, const GenerationHooks& hooks);
 
 }  // namespace sparkv

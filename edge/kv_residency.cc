@@ -7,7 +7,8 @@
 namespace sparkv {
 
 std::list<KvResidency::Entry>::iterator KvResidency::Locate(std::string_view key) {
-  return std::find_if(entries_.begin(), entries_.end(), [key](const Entry& entry) { return entry.key == key; });
+  return std::find_if(entries_.begin(), entries_.end(),
+                      [key](const Entry& entry) { return entry.key == key; });
 }
 
 std::shared_ptr<const HeldKv> KvResidency::Find(std::string_view key) {
@@ -38,16 +39,17 @@ absl::Status KvResidency::MakeRoom(uint64_t tokens, std::string_view keep) {
   const uint64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
   if (pages > budget / page) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("KV memory: ", tokens, " tokens need ", pages * page, " bytes, kv_budget_bytes allows ",
-                     pool_->budget_bytes()));
+        absl::StrCat("KV memory: ", tokens, " tokens need ", pages * page,
+                     " bytes, kv_budget_bytes allows ", pool_->budget_bytes()));
   }
   while (budget - std::min(budget, pool_->used_bytes()) < pages * page) {
     const auto victim = std::find_if(entries_.rbegin(), entries_.rend(),
                                      [keep](const Entry& entry) { return entry.key != keep; });
     if (victim == entries_.rend()) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("KV memory: ", tokens, " more tokens need ", pages * page, " bytes, ", pool_->used_bytes(),
-                       " of kv_budget_bytes = ", pool_->budget_bytes(), " are in use by this request"));
+          absl::StrCat("KV memory: ", tokens, " more tokens need ", pages * page, " bytes, ",
+                       pool_->used_bytes(), " of kv_budget_bytes = ", pool_->budget_bytes(),
+                       " are in use by this request"));
     }
     entries_.erase(std::next(victim).base());
   }
@@ -56,14 +58,16 @@ absl::Status KvResidency::MakeRoom(uint64_t tokens, std::string_view keep) {
 
 bool KvResidency::Contains(std::string_view key) const {
   absl::MutexLock lock(&mutex_);
-  return std::any_of(entries_.begin(), entries_.end(), [key](const Entry& entry) { return entry.key == key; });
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [key](const Entry& entry) { return entry.key == key; });
 }
 
 uint32_t KvResidency::Count(std::string_view prefix) const {
   absl::MutexLock lock(&mutex_);
-  return static_cast<uint32_t>(std::count_if(entries_.begin(), entries_.end(), [prefix](const Entry& entry) {
-    return std::string_view(entry.key).substr(0, prefix.size()) == prefix;
-  }));
+  return static_cast<uint32_t>(
+      std::count_if(entries_.begin(), entries_.end(), [prefix](const Entry& entry) {
+        return std::string_view(entry.key).substr(0, prefix.size()) == prefix;
+      }));
 }
 
 }  // namespace sparkv

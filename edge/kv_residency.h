@@ -1,5 +1,5 @@
-// What stays in KV memory between requests: loaded contexts and chat sessions, least recently used out first, all from one
-// page pool whose budget is `kv_budget_bytes`.
+// What stays in KV memory between requests: loaded contexts and chat sessions, least recently used
+// out first, all from one page pool whose budget is `kv_budget_bytes`.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,13 @@ namespace sparkv {
 
 struct HeldKv {
   std::unique_ptr<KvCache> cache;
-  uint32_t level = 0;  // codec level of its streamed blocks; 0: everything was computed here or is lossless
+  uint32_t level =
+      0;  // codec level of its streamed blocks; 0: everything was computed here or is lossless
 };
 
-// Pages are shared between entries (KvCache::SharePrefix), so taking one entry out frees only what nobody else holds.
-// Thread-safe; a cache that Find returned stays whole while the pointer is held, whatever is dropped meanwhile.
+// Pages are shared between entries (KvCache::SharePrefix), so taking one entry out frees only what
+// nobody else holds. Thread-safe; a cache that Find returned stays whole while the pointer is held,
+// whatever is dropped meanwhile.
 class KvResidency {
  public:
   explicit KvResidency(std::shared_ptr<KvPagePool> pool) : pool_(std::move(pool)) {}
@@ -34,8 +36,9 @@ class KvResidency {
   void Put(std::string key, HeldKv held);
   void Drop(std::string_view key);
 
-  // Evicts entries other than `keep` until `tokens` more tokens fit in fresh pages. ResourceExhausted, with the bytes needed and
-  // allowed, when they cannot; whatever was evicted stays out then only if the request could fit an empty pool.
+  // Evicts entries other than `keep` until `tokens` more tokens fit in fresh pages.
+  // ResourceExhausted, with the bytes needed and allowed, when they cannot; whatever was evicted
+  // stays out then only if the request could fit an empty pool.
   absl::Status MakeRoom(uint64_t tokens, std::string_view keep);
 
   bool Contains(std::string_view key) const;

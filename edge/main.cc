@@ -11,6 +11,7 @@
 #include "common/base/file.h"
 #include "common/config/settings.h"
 #include "common/llm/runtime_env.h"
+#include "common/rpc/grpc_log.h"
 #include "edge/edge_daemon.h"
 #include "kernels/cpu_features.h"
 
@@ -20,7 +21,8 @@ namespace {
 constexpr char kHelpTail[] =
     "examples:\n"
     "  sparkv-edge --model M.gguf --server cloud.example:7070 --tls-ca ca.pem\n"
-    "  sparkv-edge --model M.gguf --listen unix:/run/sparkv/edge.sock      # no server: a local engine\n"
+    "  sparkv-edge --model M.gguf --listen unix:/run/sparkv/edge.sock      # no server: a local "
+    "engine\n"
     "  sparkv-edge --config edge.toml --print-config\n";
 
 int Fail(const absl::Status& status, int code) {
@@ -35,8 +37,13 @@ int Main(int argc, char** argv) {
       settings->Load(std::vector<std::string>(argv + 1, argv + argc));
   if (!line.ok()) return Fail(line.status(), 2);
   if (line->help) {
-    std::fputs(settings->Help("sparkv-edge", "Answers questions about long contexts, loading their KV cache from a "
-                                             "server and by computing it here at once.", kHelpTail).c_str(), stdout);
+    std::fputs(settings
+                   ->Help("sparkv-edge",
+                          "Answers questions about long contexts, loading their KV cache from a "
+                          "server and by computing it here at once.",
+                          kHelpTail)
+                   .c_str(),
+               stdout);
     return 0;
   }
   if (line->version) {
@@ -49,7 +56,8 @@ int Main(int argc, char** argv) {
   }
   const absl::StatusOr<EdgeConfig> config = MakeEdgeConfig(*settings);
   if (!config.ok()) return Fail(config.status(), 2);
-  auto log = std::make_shared<spdlog::logger>("sparkv-edge", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto log = std::make_shared<spdlog::logger>("sparkv-edge",
+                                              std::make_shared<spdlog::sinks::stderr_sink_mt>());
   log->set_level(spdlog::level::from_str(config->log_level));
   spdlog::set_default_logger(log);
 
@@ -64,7 +72,8 @@ int Main(int argc, char** argv) {
   spdlog::info("sparkv-edge {}, model {}", EdgeVersion(), config->model);
   const absl::StatusOr<std::unique_ptr<EdgeDaemon>> daemon = EdgeDaemon::Start(*config);
   if (!daemon.ok()) return Fail(daemon.status(), 1);
-  for (const std::string& broken : (*daemon)->broken_contexts()) spdlog::warn("context file left alone: {}", broken);
+  for (const std::string& broken : (*daemon)->broken_contexts())
+    spdlog::warn("context file left alone: {}", broken);
   const std::string& address = (*daemon)->address();
   if (!config->port_file.empty()) {
     const absl::Status written = WriteFileDurably(config->port_file, address + "\n");
@@ -87,5 +96,6 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   sparkv::EnsurePassiveOpenMp(argc, argv);
+  sparkv::QuietGrpc();
   return sparkv::Main(argc, argv);
 }

@@ -5,8 +5,10 @@
 namespace sparkv {
 namespace {
 
-// Plain tokens, with the BOS that the vocabulary asks for at the start of a sequence and never its EOS.
-absl::StatusOr<std::vector<int32_t>> RawIds(const Model& model, const std::string& text, bool begins) {
+// Plain tokens, with the BOS that the vocabulary asks for at the start of a sequence and never its
+// EOS.
+absl::StatusOr<std::vector<int32_t>> RawIds(const Model& model, const std::string& text,
+                                            bool begins) {
   const Tokenizer& tokenizer = model.tokenizer();
   const VocabSpec& spec = tokenizer.spec();
   ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.Encode(text, {}));
@@ -16,8 +18,8 @@ absl::StatusOr<std::vector<int32_t>> RawIds(const Model& model, const std::strin
 
 }  // namespace
 
-absl::StatusOr<std::vector<int32_t>> ContextIds(const Model& model, const std::string& text, bool raw,
-                                                const std::string& system) {
+absl::StatusOr<std::vector<int32_t>> ContextIds(const Model& model, const std::string& text,
+                                                bool raw, const std::string& system) {
   if (text.empty()) return absl::InvalidArgumentError("text: the document is empty");
   if (raw) return RawIds(model, text, true);
   return model.chat_template().Document(system, text);
@@ -27,7 +29,8 @@ absl::StatusOr<std::vector<int32_t>> QuestionIds(const Model& model, const std::
                                                  const QuestionPlace& place) {
   if (question.empty() && !place.raw) return absl::InvalidArgumentError("question: it is empty");
   const bool begins = !place.after_context && place.turns.empty();
-  if (question.empty() && begins) return absl::InvalidArgumentError("question: the prompt is empty");
+  if (question.empty() && begins)
+    return absl::InvalidArgumentError("question: the prompt is empty");
   if (place.raw) return RawIds(model, question, begins);
   const ChatTemplate& chat = model.chat_template();
   if (!place.turns.empty()) {

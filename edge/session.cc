@@ -35,25 +35,31 @@ uint64_t RandomSeed() {
 
 absl::Status CheckPolicy(v1::Policy policy) {
   if (v1::Policy_IsValid(policy)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("policy: got ", static_cast<int>(policy),
-                                                 ", 1 (sparkv), 2 (stream), 3 (local) and 4 (cake) are allowed"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("policy: got ", static_cast<int>(policy),
+                   ", 1 (sparkv), 2 (stream), 3 (local) and 4 (cake) are allowed"));
 }
 
 }  // namespace
 
 std::string PolicyName(v1::Policy policy) {
   switch (policy) {
-    case v1::POLICY_SPARKV: return "sparkv";
-    case v1::POLICY_STREAM: return "stream";
-    case v1::POLICY_LOCAL: return "local";
-    case v1::POLICY_CAKE: return "cake";
-    default: return "unspecified";
+    case v1::POLICY_SPARKV:
+      return "sparkv";
+    case v1::POLICY_STREAM:
+      return "stream";
+    case v1::POLICY_LOCAL:
+      return "local";
+    case v1::POLICY_CAKE:
+      return "cake";
+    default:
+      return "unspecified";
   }
 }
 
 // One request. Filled by the RPC's thread, then handed to the engine thread.
 struct Sessions::Work {
-  v1::GenerateRequest request;      // of Load: context, policy, level, drop_loaded
+  v1::GenerateRequest request;  // of Load: context, policy, level, drop_loaded
   bool load_only = false;
   std::optional<ResolvedContext> context;
   GenerationOptions generation;
@@ -64,19 +70,22 @@ struct Sessions::Work {
   EventQueue<v1::GenerateResponse> events;
 
   // On the engine thread:
-  std::vector<int32_t> ids;         // context, earlier turns, question; then the answer
+  std::vector<int32_t> ids;  // context, earlier turns, question; then the answer
   size_t context_tokens = 0;
-  uint32_t held_level = 0;          // HeldKv::level of what the cache holds
+  uint32_t held_level = 0;  // HeldKv::level of what the cache holds
   v1::GenerateResponse::Result result;
 
   std::string context_key() const { return context ? ContextKey(context->entry.id) : ""; }
 };
 
-absl::StatusOr<std::unique_ptr<Sessions>> Sessions::Create(std::shared_ptr<const Model> model, Contexts* contexts,
+absl::StatusOr<std::unique_ptr<Sessions>> Sessions::Create(std::shared_ptr<const Model> model,
+                                                           Contexts* contexts,
                                                            const SessionOptions& options) {
-  ASSIGN_OR_RETURN(std::shared_ptr<KvPagePool> pool,
-                   KvPagePool::Create(model->config().Geometry(options.kv_dtype), options.kv_budget_bytes));
-  std::unique_ptr<Sessions> sessions(new Sessions(std::move(model), contexts, options, std::move(pool)));
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<KvPagePool> pool,
+      KvPagePool::Create(model->config().Geometry(options.kv_dtype), options.kv_budget_bytes));
+  std::unique_ptr<Sessions> sessions(
+      new Sessions(std::move(model), contexts, options, std::move(pool)));
   Sessions* self = sessions.get();
   absl::Notification made;
   absl::Status status;
@@ -84,10 +93,11 @@ absl::StatusOr<std::unique_ptr<Sessions>> Sessions::Create(std::shared_ptr<const
       {.run =
            [self, &made, &status] {
              self->decoder_ = std::make_unique<Decoder>(self->model_, self->options_.decoder);
-             self->loader_ = std::make_unique<ContextLoader>(self->decoder_.get(), self->contexts_->server(),
-                                                             self->options_.link);
+             self->loader_ = std::make_unique<ContextLoader>(
+                 self->decoder_.get(), self->contexts_->server(), self->options_.link);
              // Only a link makes it worth knowing what computing costs.
-             if (self->contexts_->server() != nullptr) status = self->loader_->Calibrate(self->options_.kv_dtype);
+             if (self->contexts_->server() != nullptr)
+               status = self->loader_->Calibrate(self->options_.kv_dtype);
              made.Notify();
            },
        .dropped = [&made](absl::Status) { made.Notify(); }}));
@@ -96,8 +106,8 @@ absl::StatusOr<std::unique_ptr<Sessions>> Sessions::Create(std::shared_ptr<const
   return sessions;
 }
 
-Sessions::Sessions(std::shared_ptr<const Model> model, Contexts* contexts, const SessionOptions& options,
-                   std::shared_ptr<KvPagePool> pool)
+Sessions::Sessions(std::shared_ptr<const Model> model, Contexts* contexts,
+                   const SessionOptions& options, std::shared_ptr<KvPagePool> pool)
     : model_(std::move(model)),
       contexts_(contexts),
       options_(options),
@@ -112,20 +122,23 @@ absl::Status Sessions::Generate(const v1::GenerateRequest& request, const Client
   work->request = request;
   const uint32_t context_length = model_->config().context_length;
   if (request.question().size() > kMaxQuestionBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("question: got ", request.question().size(), " bytes, at most ",
-                                                   kMaxQuestionBytes, " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("question: got ", request.question().size(),
+                                                   " bytes, at most ", kMaxQuestionBytes,
+                                                   " are allowed"));
   }
   if (request.max_tokens() > context_length) {
     return absl::InvalidArgumentError(absl::StrCat("max_tokens: got ", request.max_tokens(),
-                                                   ", at most the model's context of ", context_length, " is allowed"));
+                                                   ", at most the model's context of ",
+                                                   context_length, " is allowed"));
   }
   if (request.logprobs() > kMaxLogprobs) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("logprobs: got ", request.logprobs(), ", 0 to ", kMaxLogprobs, " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("logprobs: got ", request.logprobs(), ", 0 to ",
+                                                   kMaxLogprobs, " are allowed"));
   }
   if (request.session().size() > kMaxSessionBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("session: got ", request.session().size(), " bytes, at most ",
-                                                   kMaxSessionBytes, " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("session: got ", request.session().size(),
+                                                   " bytes, at most ", kMaxSessionBytes,
+                                                   " are allowed"));
   }
   RETURN_IF_ERROR(CheckPolicy(request.policy()));
   SamplingOptions& sampling = work->generation.sampling;
@@ -137,18 +150,21 @@ absl::Status Sessions::Generate(const v1::GenerateRequest& request, const Client
       request.sampling().repetition_penalty() == 0 ? 1 : request.sampling().repetition_penalty();
   sampling.seed = request.sampling().seed() == 0 ? RandomSeed() : request.sampling().seed();
   RETURN_IF_ERROR(sampling.Validate());
-  work->generation.max_tokens = request.max_tokens() == 0 ? kDefaultMaxTokens : request.max_tokens();
+  work->generation.max_tokens =
+      request.max_tokens() == 0 ? kDefaultMaxTokens : request.max_tokens();
   work->generation.logprobs = request.logprobs();
   work->generation.ignore_eos = request.ignore_eos();
-  ASSIGN_OR_RETURN(work->stops, StopStrings::Create({request.stop().begin(), request.stop().end()}));
+  ASSIGN_OR_RETURN(work->stops,
+                   StopStrings::Create({request.stop().begin(), request.stop().end()}));
   for (const int32_t id : request.question_tokens()) {
     if (id < 0 || id >= model_->tokenizer().size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("question_tokens: got ", id, ", 0 to ", model_->tokenizer().size() - 1, " are allowed"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "question_tokens: got ", id, ", 0 to ", model_->tokenizer().size() - 1, " are allowed"));
     }
   }
   if (request.question_tokens_size() > 0 && !request.question().empty()) {
-    return absl::InvalidArgumentError("question_tokens: only one of question and question_tokens may be given");
+    return absl::InvalidArgumentError(
+        "question_tokens: only one of question and question_tokens may be given");
   }
   return Enqueue(std::move(work), client);
 }
@@ -170,7 +186,8 @@ absl::Status Sessions::Enqueue(std::shared_ptr<Work> work, const Client& client)
   v1::GenerateRequest& request = work->request;
   if (request.policy() == v1::POLICY_UNSPECIFIED) request.set_policy(options_.policy);
   if (!request.context().empty()) {
-    // A resident context needs nothing from the server; if it is evicted meanwhile, the engine thread asks.
+    // A resident context needs nothing from the server; if it is evicted meanwhile, the engine
+    // thread asks.
     const bool want_manifest = request.policy() != v1::POLICY_LOCAL;
     absl::StatusOr<ResolvedContext> context = contexts_->Resolve(request.context());
     if (!context.ok()) return context.status();
@@ -210,8 +227,9 @@ absl::StatusOr<Sessions::Chat> Sessions::FindChat(const Work& work) const {
   for (const Chat& chat : chats_) {
     if (chat.name != work.request.session()) continue;
     if (chat.context != id) {
-      return absl::InvalidArgumentError(absl::StrCat("session: '", chat.name, "' is a chat about ",
-                                                     chat.context.empty() ? "no context" : chat.context));
+      return absl::InvalidArgumentError(
+          absl::StrCat("session: '", chat.name, "' is a chat about ",
+                       chat.context.empty() ? "no context" : chat.context));
     }
     return chat;
   }
@@ -225,7 +243,8 @@ void Sessions::SaveChat(Work* work, std::unique_ptr<KvCache> cache) {
     chats_.remove_if([&](const Chat& chat) { return chat.name == name; });
     chats_.push_front({.name = name,
                        .context = work->context ? DigestToHex(work->context->entry.id) : "",
-                       .turns = {work->ids.begin() + static_cast<ptrdiff_t>(work->context_tokens), work->ids.end()}});
+                       .turns = {work->ids.begin() + static_cast<ptrdiff_t>(work->context_tokens),
+                                 work->ids.end()}});
     while (chats_.size() > kMaxChats) {
       kv_.Drop(ChatKey(chats_.back().name));
       chats_.pop_back();
@@ -249,11 +268,13 @@ absl::Status Sessions::Run(Work* work) {
       ASSIGN_OR_RETURN(chat, FindChat(*work));
       work->ids.insert(work->ids.end(), chat.turns.begin(), chat.turns.end());
     }
-    std::vector<int32_t> question(request.question_tokens().begin(), request.question_tokens().end());
+    std::vector<int32_t> question(request.question_tokens().begin(),
+                                  request.question_tokens().end());
     if (question.empty()) {
       const bool raw = request.raw() || (work->context && work->context->entry.raw);
       ASSIGN_OR_RETURN(question, QuestionIds(*model_, request.question(),
-                                             {.after_context = work->context.has_value(), .raw = raw,
+                                             {.after_context = work->context.has_value(),
+                                              .raw = raw,
                                               .turns = chat.turns}));
     }
     work->ids.insert(work->ids.end(), question.begin(), question.end());
@@ -263,9 +284,9 @@ absl::Status Sessions::Run(Work* work) {
   const uint64_t context_length = model_->config().context_length;
   const uint64_t room = work->load_only ? 0 : 1;
   if (work->ids.size() + room > context_length) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "context and question have ", work->ids.size(), " tokens; the model takes ", context_length,
-        room > 0 ? ", at least one of them for the answer" : ""));
+    return absl::FailedPreconditionError(
+        absl::StrCat("context and question have ", work->ids.size(), " tokens; the model takes ",
+                     context_length, room > 0 ? ", at least one of them for the answer" : ""));
   }
   work->generation.max_tokens = static_cast<uint32_t>(
       std::min<uint64_t>(work->generation.max_tokens, context_length - work->ids.size()));
@@ -285,7 +306,8 @@ absl::Status Sessions::Run(Work* work) {
   return absl::OkStatus();
 }
 
-// Brings all of work->ids into the cache, from the best source: the chat's own KV, the loaded context, or a load.
+// Brings all of work->ids into the cache, from the best source: the chat's own KV, the loaded
+// context, or a load.
 absl::Status Sessions::Fill(Work* work, KvCache* cache, std::vector<float>* logits) {
   const v1::GenerateRequest& request = work->request;
   v1::Usage* usage = work->result.mutable_usage();
@@ -298,7 +320,8 @@ absl::Status Sessions::Fill(Work* work, KvCache* cache, std::vector<float>* logi
   usage->set_policy(PolicyName(work->context ? request.policy() : v1::POLICY_LOCAL));
   usage->set_seed(work->generation.sampling.seed);
 
-  // A better level than what is loaded was asked for: what was computed or lossless (level 0) is never worse.
+  // A better level than what is loaded was asked for: what was computed or lossless (level 0) is
+  // never worse.
   const auto good_enough = [&request](const std::shared_ptr<const HeldKv>& held) {
     return held != nullptr && (held->level == 0 || request.level() <= held->level);
   };
@@ -321,14 +344,15 @@ absl::Status Sessions::Fill(Work* work, KvCache* cache, std::vector<float>* logi
     usage->set_blocks_resident(ColumnCount(usage->context_tokens()) * model_->config().layers);
     if (work->load_only) return absl::OkStatus();
   }
-  // A page beyond the sequence for the first generated tokens, and one for a page that is copied when it is shared.
+  // A page beyond the sequence for the first generated tokens, and one for a page that is copied
+  // when it is shared.
   const uint64_t tokens = work->ids.size() + 2 * kPageTokens - shared / kPageTokens * kPageTokens;
   RETURN_IF_ERROR(kv_.MakeRoom(tokens, key));
   if (held == nullptr && work->context) return LoadInto(work, cache, logits);
   if (held != nullptr) RETURN_IF_ERROR(cache->SharePrefix(*held->cache, shared));
   const absl::Duration begin = RealClock().Now();
-  RETURN_IF_ERROR(decoder_->Prefill(std::span<const int32_t>(work->ids).subspan(shared), cache, logits->data(),
-                                    work->cancel));
+  RETURN_IF_ERROR(decoder_->Prefill(std::span<const int32_t>(work->ids).subspan(shared), cache,
+                                    logits->data(), work->cancel));
   work->result.mutable_ttft()->set_query_prefill_ms(Milliseconds(RealClock().Now() - begin));
   return absl::OkStatus();
 }
@@ -340,13 +364,15 @@ absl::Status Sessions::LoadInto(Work* work, KvCache* cache, std::vector<float>* 
     contexts_->LookUp(&context);  // it was resident when the request came
   }
   const uint32_t context_tokens = static_cast<uint32_t>(work->context_tokens);
-  const std::span<const int32_t> query = std::span<const int32_t>(work->ids).subspan(context_tokens);
-  ContextLoadRequest load{.context = &context,
-                          .policy = work->request.policy(),
-                          .level = work->request.level() != 0 ? work->request.level() : options_.level,
-                          .query = query,
-                          .origin = work->received,
-                          .cancel = work->cancel};
+  const std::span<const int32_t> query =
+      std::span<const int32_t>(work->ids).subspan(context_tokens);
+  ContextLoadRequest load{
+      .context = &context,
+      .policy = work->request.policy(),
+      .level = work->request.level() != 0 ? work->request.level() : options_.level,
+      .query = query,
+      .origin = work->received,
+      .cancel = work->cancel};
   load.progress = [work](const v1::GenerateResponse::Loading& loading) {
     v1::GenerateResponse response;
     *response.mutable_loading() = loading;
@@ -360,11 +386,13 @@ absl::Status Sessions::LoadInto(Work* work, KvCache* cache, std::vector<float>* 
   HeldKv held{.cache = std::make_unique<KvCache>(kv_.pool()), .level = work->held_level};
   RETURN_IF_ERROR(held.cache->SharePrefix(*cache, context_tokens));
   if (query.empty() && !work->load_only) {
-    // Nothing follows the context: its last token is run again for its logits, in pages of this sequence only.
+    // Nothing follows the context: its last token is run again for its logits, in pages of this
+    // sequence only.
     *cache = KvCache(kv_.pool());
     RETURN_IF_ERROR(cache->SharePrefix(*held.cache, context_tokens - 1));
-    RETURN_IF_ERROR(decoder_->Prefill(std::span<const int32_t>(work->ids).subspan(context_tokens - 1), cache,
-                                      logits->data(), work->cancel));
+    RETURN_IF_ERROR(
+        decoder_->Prefill(std::span<const int32_t>(work->ids).subspan(context_tokens - 1), cache,
+                          logits->data(), work->cancel));
   }
   kv_.Put(work->context_key(), std::move(held));
 

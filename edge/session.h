@@ -1,5 +1,5 @@
-// Requests from the queue to the last token: resolve, wait, load or reuse, query prefill, decode. Chat sessions' turns follow each
-// other as generated ids.
+// Requests from the queue to the last token: resolve, wait, load or reuse, query prefill, decode.
+// Chat sessions' turns follow each other as generated ids.
 #pragma once
 
 #include <cstdint>
@@ -32,25 +32,29 @@ struct SessionOptions {
   uint64_t kv_budget_bytes = uint64_t{1} << 30;
   KvDtype kv_dtype = KvDtype::kF16;
   DecoderOptions decoder;
-  LinkEstimate link;                      // of the link to the server, until loads have measured it
+  LinkEstimate link;  // of the link to the server, until loads have measured it
 };
 
 std::string PolicyName(v1::Policy policy);  // "sparkv", "stream", "local", "cake"
 
-// Thread-safe. Each call blocks its thread until the request has ended; the work is done by the engine thread.
+// Thread-safe. Each call blocks its thread until the request has ended; the work is done by the
+// engine thread.
 class Sessions {
  public:
-  // Writes one message to the client; false: the client is gone. Asked for in between: whether the client is still there.
+  // Writes one message to the client; false: the client is gone. Asked for in between: whether the
+  // client is still there.
   struct Client {
     std::function<bool(const v1::GenerateResponse&)> write;
     std::function<bool()> alive;
   };
 
-  static absl::StatusOr<std::unique_ptr<Sessions>> Create(std::shared_ptr<const Model> model, Contexts* contexts,
+  static absl::StatusOr<std::unique_ptr<Sessions>> Create(std::shared_ptr<const Model> model,
+                                                          Contexts* contexts,
                                                           const SessionOptions& options);
   ~Sessions();
 
-  // Codes as in edge.proto. A client that goes away ends the work within a decode step or a prefill step.
+  // Codes as in edge.proto. A client that goes away ends the work within a decode step or a prefill
+  // step.
   absl::Status Generate(const v1::GenerateRequest& request, const Client& client);
   absl::Status Load(const v1::LoadRequest& request, const Client& client);
 
@@ -66,8 +70,8 @@ class Sessions {
   // What was said in one chat after its context.
   struct Chat {
     std::string name;
-    std::string context;          // hex id, empty: none
-    std::vector<int32_t> turns;   // generated ids included
+    std::string context;         // hex id, empty: none
+    std::vector<int32_t> turns;  // generated ids included
   };
   struct Work;
 
@@ -86,11 +90,11 @@ class Sessions {
   Contexts* const contexts_;
   const SessionOptions options_;
   KvResidency kv_;
-  std::unique_ptr<Decoder> decoder_;         // made and used on the engine thread
-  std::unique_ptr<ContextLoader> loader_;    // likewise
+  std::unique_ptr<Decoder> decoder_;       // made and used on the engine thread
+  std::unique_ptr<ContextLoader> loader_;  // likewise
   mutable absl::Mutex chats_mutex_;
   std::list<Chat> chats_ ABSL_GUARDED_BY(chats_mutex_);  // most recently used first
-  EngineThread engine_;  // last: ends before what it uses
+  EngineThread engine_;                                  // last: ends before what it uses
 };
 
 }  // namespace sparkv

@@ -9,13 +9,13 @@ namespace sparkv {
 
 absl::StatusOr<StopStrings> StopStrings::Create(std::vector<std::string> stops) {
   if (stops.size() > kMaxStopStrings) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("stop: got ", stops.size(), " strings, at most ", kMaxStopStrings, " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("stop: got ", stops.size(), " strings, at most ",
+                                                   kMaxStopStrings, " are allowed"));
   }
   for (const std::string& stop : stops) {
     if (stop.empty() || stop.size() > kMaxStopBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("stop: got a string of ", stop.size(), " bytes, 1 to ", kMaxStopBytes, " are allowed"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "stop: got a string of ", stop.size(), " bytes, 1 to ", kMaxStopBytes, " are allowed"));
     }
   }
   return StopStrings(std::move(stops));
@@ -44,7 +44,8 @@ std::string StopStrings::Push(std::string_view text) {
   }
   // Never show half of a character: the bytes before a held continuation byte belong to it.
   size_t cut = held_.size() - keep;
-  while (cut > 0 && cut < held_.size() && (static_cast<unsigned char>(held_[cut]) & 0xC0) == 0x80) --cut;
+  while (cut > 0 && cut < held_.size() && (static_cast<unsigned char>(held_[cut]) & 0xC0) == 0x80)
+    --cut;
   std::string out = held_.substr(0, cut);
   held_.erase(0, cut);
   return out;

@@ -16,7 +16,7 @@ APT_PACKAGES=(
   g++ cmake ninja-build ccache pkg-config git ca-certificates python3 python3-pip unzip openssl
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev libspdlog-dev
   catch2 libsqlite3-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libssl-dev
-  libpcre2-dev iproute2 procps)
+  iproute2 procps)
 
 want_apt=1 want_model=1 want_torch=1
 for arg in "$@"; do

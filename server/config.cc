@@ -12,7 +12,7 @@ std::vector<Setting> ServerSettings() {
       {.key = "model", .help = "GGUF file of the model.", .required = true},
       {.key = "data_dir", .default_value = "sparkv-data", .help = "Folder of the store; created when absent.",
        .required = true},
-      {.key = "listen", .default_value = "127.0.0.1:7420",
+      {.key = "listen", .default_value = "127.0.0.1:7070",
        .help = "Address and port to listen on; port 0: any free one.", .required = true},
       {.key = "port_file", .help = "File to write the port to when ready; empty: none."},
       {.key = "disk_budget", .type = SettingType::kBytes, .default_value = "10GiB",
@@ -41,8 +41,8 @@ std::vector<Setting> ServerSettings() {
       {.key = "insecure",
        .type = SettingType::kBool,
        .default_value = "false",
-       .help = "Say that no TLS is wanted; not together with tls.cert."},
-      {.key = "tls.cert", .help = "PEM file with the server's certificate chain; empty: no TLS."},
+       .help = "Serve without TLS: the link is neither encrypted nor authenticated."},
+      {.key = "tls.cert", .help = "PEM file with the server's certificate chain; needed unless insecure."},
       {.key = "tls.key", .help = "PEM file with the certificate's private key."},
   };
 }
@@ -57,11 +57,13 @@ absl::StatusOr<ServerConfig> MakeServerConfig(const Settings& settings) {
   KvServerOptions& server = config.server;
   server.listen = settings.GetString("listen");
   server.tls = {settings.GetString("tls.cert"), settings.GetString("tls.key")};
-  if (settings.GetBool("insecure") && !server.tls.certificate.empty()) {
-    return absl::InvalidArgumentError("insecure and tls.cert exclude each other");
-  }
   if (server.tls.certificate.empty() != server.tls.key.empty()) {
     return absl::InvalidArgumentError("tls.cert and tls.key must be given together");
+  }
+  if (settings.GetBool("insecure") != server.tls.certificate.empty()) {
+    return absl::InvalidArgumentError(server.tls.certificate.empty()
+                                          ? "no certificate: set tls.cert and tls.key, or insecure to serve without TLS"
+                                          : "insecure and tls.cert exclude each other");
   }
   server.store.path = settings.GetString("data_dir");
   server.store.budget_bytes = settings.GetBytes("disk_budget");

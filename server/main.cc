@@ -9,6 +9,7 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/llm/runtime_env.h"
+#include "common/rpc/grpc_log.h"
 #include "kernels/cpu_features.h"
 #include "server/config.h"
 #include "server/llm_prefiller.h"
@@ -21,7 +22,7 @@ constexpr const char* kSummary =
     "sparkv-server: prefills long contexts once, stores their KV caches and streams them to edges.";
 constexpr const char* kExamples =
     "\nexample:\n"
-    "  sparkv-server --model SmolLM2-135M-Instruct.Q4_1.gguf --data-dir /var/lib/sparkv --listen 0.0.0.0:7420 \\\n"
+    "  sparkv-server --model SmolLM2-135M-Instruct.Q4_1.gguf --data-dir /var/lib/sparkv --listen 0.0.0.0:7070 \\\n"
     "                --disk-budget 50GiB --tls-cert server.crt --tls-key server.key\n";
 
 void PrintVersion() {
@@ -61,7 +62,6 @@ absl::Status Serve(const ServerConfig& config, const sigset_t& signals) {
 }
 
 int Main(int argc, char** argv) {
-  EnsurePassiveOpenMp(argc, argv);
   // Before any thread: all inherit the mask, and only sigwait takes these.
   sigset_t signals;
   ::sigemptyset(&signals);
@@ -75,9 +75,9 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "sparkv-server: %s\n", std::string(status.message()).c_str());
     return code;
   };
-  if (!settings.ok()) return fail(settings.status(), 70);
+  if (!settings.ok()) return fail(settings.status(), 1);
   const auto line = settings->Load(std::vector<std::string>(argv + 1, argv + argc));
-  if (!line.ok()) return fail(line.status(), 64);
+  if (!line.ok()) return fail(line.status(), 2);
   if (line->help) {
     std::fputs(settings->Help("sparkv-server", kSummary, kExamples).c_str(), stdout);
     return 0;
@@ -91,7 +91,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   const absl::StatusOr<ServerConfig> config = MakeServerConfig(*settings);
-  if (!config.ok()) return fail(config.status(), 64);
+  if (!config.ok()) return fail(config.status(), 2);
   spdlog::set_default_logger(spdlog::stderr_logger_mt("server"));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
   spdlog::set_level(spdlog::level::from_str(config->log_level));
@@ -102,4 +102,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace sparkv
 
-int main(int argc, char** argv) { return sparkv::Main(argc, argv); }
+int main(int argc, char** argv) {
+  sparkv::EnsurePassiveOpenMp(argc, argv);
+  sparkv::QuietGrpc();
+  return sparkv::Main(argc, argv);
+}

@@ -11,6 +11,6 @@ RUN SPARKV_LIBTORCH=${LIBTORCH} scripts/deps.sh --no-model \
  && cmake --build build/cpu-release --target sparkv-edge sparkv \
  && cmake --install build/cpu-release
 VOLUME ["/var/lib/sparkv-edge", "/models"]
-EXPOSE 7401
+EXPOSE 7071
 ENTRYPOINT ["/usr/local/bin/sparkv-edge"]
 CMD ["--config", "/etc/sparkv/edge.toml"]

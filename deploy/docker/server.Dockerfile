@@ -10,7 +10,7 @@ RUN scripts/deps.sh --no-model \
 FROM debian:12-slim
 RUN apt-get update -qq \
  && apt-get install -y -q --no-install-recommends libgrpc++1.51 libprotobuf32 libabsl20220623 libspdlog1.10 \
-      libsqlite3-0 libssl3 libpcre2-8-0 ca-certificates \
+      libsqlite3-0 libssl3 ca-certificates \
  && rm -rf /var/lib/apt/lists/*
 # LibTorch's two libraries, its OpenMP and the CUDA runtime libraries that libtorch_cpu.so names.
 COPY --from=build /src/.deps/libtorch/torch/lib/libtorch_cpu.so /src/.deps/libtorch/torch/lib/libc10.so \
@@ -21,6 +21,6 @@ ENV LD_LIBRARY_PATH=/opt/libtorch/lib
 RUN useradd --system --create-home --home-dir /var/lib/sparkv-server sparkv
 USER sparkv
 VOLUME ["/var/lib/sparkv-server", "/models"]
-EXPOSE 7400
+EXPOSE 7070
 ENTRYPOINT ["/usr/local/bin/sparkv-server"]
 CMD ["--config", "/etc/sparkv/server.toml"]

@@ -53,7 +53,8 @@ const std::map<std::string, v1::Policy> kPolicies = {{"sparkv", v1::POLICY_SPARK
 void AddGenerateOptions(CLI::App* command, AskOptions* o) {
   command->add_option("--policy", o->policy, "sparkv, stream, local or cake; default: the daemon's")
       ->check(CLI::IsMember({"sparkv", "stream", "local", "cake"}));
-  command->add_option("--level", o->level, "codec level of streamed blocks; 0: the daemon's default");
+  command->add_option("--level", o->level,
+                      "codec level of streamed blocks; 0: the daemon's default");
   command->add_option("-n,--max-tokens", o->max_tokens, "longest answer in tokens; 0: 256");
   command->add_option("--temperature", o->temperature, "0: greedy");
   command->add_option("--top-k", o->top_k, "0: off");
@@ -61,12 +62,14 @@ void AddGenerateOptions(CLI::App* command, AskOptions* o) {
   command->add_option("--min-p", o->min_p, "0: off");
   command->add_option("--repetition-penalty", o->repetition_penalty, "0 or 1: off");
   command->add_option("--seed", o->seed, "0: a random one, told in the summary");
-  command->add_option("--stop", o->stop, "end the answer before this text; may be given several times")
+  command
+      ->add_option("--stop", o->stop, "end the answer before this text; may be given several times")
       ->take_all()
       ->expected(1);
   command->add_flag("--ignore-eos", o->ignore_eos, "go on after the end of text");
   command->add_flag("--raw", o->raw, "plain tokens, no chat template");
-  command->add_flag("--timeline", o->timeline, "draw which layer and column was streamed or computed when");
+  command->add_flag("--timeline", o->timeline,
+                    "draw which layer and column was streamed or computed when");
   command->add_flag("--drop-loaded", o->drop_loaded, "forget the context's loaded KV first");
   command->add_flag("-q,--quiet", o->quiet, "the answer only");
 }
@@ -94,19 +97,24 @@ void PrintSummary(const v1::GenerateResponse::Result& result) {
   const v1::Usage& usage = result.usage();
   const v1::Ttft& ttft = result.ttft();
   std::fprintf(stderr,
-               "first token after %.0f ms: queue %.0f, look-up %.0f, stream %.0f, decode %.0f, compute %.0f, stall %.0f, "
+               "first token after %.0f ms: queue %.0f, look-up %.0f, stream %.0f, decode %.0f, "
+               "compute %.0f, stall %.0f, "
                "query %.0f, first step %.0f (parts overlap)\n",
-               ttft.total_ms(), ttft.queue_ms(), ttft.lookup_ms(), ttft.stream_ms(), ttft.decode_ms(),
-               ttft.compute_ms(), ttft.stall_ms(), ttft.query_prefill_ms(), ttft.first_step_ms());
+               ttft.total_ms(), ttft.queue_ms(), ttft.lookup_ms(), ttft.stream_ms(),
+               ttft.decode_ms(), ttft.compute_ms(), ttft.stall_ms(), ttft.query_prefill_ms(),
+               ttft.first_step_ms());
   std::string policy = usage.policy();
   if (usage.level() > 0) absl::StrAppend(&policy, ", level ", usage.level());
   std::fprintf(stderr,
-               "policy %s; context %u tokens, question %u, answer %u (%s) at %.1f tokens/s; %s fetched; blocks: %u "
+               "policy %s; context %u tokens, question %u, answer %u (%s) at %.1f tokens/s; %s "
+               "fetched; blocks: %u "
                "streamed, %u computed, %u resident\n",
-               policy.c_str(), usage.context_tokens(), usage.prompt_tokens(), usage.completion_tokens(),
-               usage.finish_reason().c_str(), usage.decode_tokens_per_s(), HumanBytes(usage.bytes_fetched()).c_str(),
+               policy.c_str(), usage.context_tokens(), usage.prompt_tokens(),
+               usage.completion_tokens(), usage.finish_reason().c_str(),
+               usage.decode_tokens_per_s(), HumanBytes(usage.bytes_fetched()).c_str(),
                usage.blocks_streamed(), usage.blocks_computed(), usage.blocks_resident());
-  for (const std::string& reason : result.degraded()) std::fprintf(stderr, "degraded: %s\n", reason.c_str());
+  for (const std::string& reason : result.degraded())
+    std::fprintf(stderr, "degraded: %s\n", reason.c_str());
 }
 
 // Runs one request and prints what comes.
@@ -139,7 +147,8 @@ absl::Status RunOne(Client* client, const AskOptions& o, const v1::GenerateReque
         std::fwrite(token.text().data(), 1, token.text().size(), stdout);
         if (o.logprobs > 0) {
           std::fprintf(stderr, "\n[%d %.4f]", token.id(), token.logprob());
-          for (const v1::TokenLogprob& top : token.top()) std::fprintf(stderr, " %d %.4f", top.id(), top.logprob());
+          for (const v1::TokenLogprob& top : token.top())
+            std::fprintf(stderr, " %d %.4f", top.id(), top.logprob());
           std::fputc('\n', stderr);
         }
         std::fflush(stdout);
@@ -196,11 +205,13 @@ absl::Status FillPrompt(const AskOptions& o, Client* client, v1::GenerateRequest
     std::shared_ptr<const Model> loaded;
     const Model* model = client->local_model();
     if (model == nullptr) {
-      if (o.client.model.empty()) return absl::InvalidArgumentError("--parse-special needs --model, for its tokenizer");
+      if (o.client.model.empty())
+        return absl::InvalidArgumentError("--parse-special needs --model, for its tokenizer");
       ASSIGN_OR_RETURN(loaded, Model::Load(o.client.model));
       model = loaded.get();
     }
-    ASSIGN_OR_RETURN(const std::vector<int32_t> ids, model->tokenizer().Encode(question, {.parse_special = true}));
+    ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                     model->tokenizer().Encode(question, {.parse_special = true}));
     if (ids.empty()) return absl::InvalidArgumentError("question: the prompt is empty");
     request->mutable_question_tokens()->Add(ids.begin(), ids.end());
     return absl::OkStatus();
@@ -248,17 +259,24 @@ absl::Status Chat(AskOptions o) {
 
 void AddAskCommands(CLI::App* app, int* exit_code) {
   auto ask_options = std::make_shared<AskOptions>();
-  CLI::App* ask = app->add_subcommand("ask", "Ask a question about a context; the answer streams to stdout");
-  ask->add_option("words", ask_options->words, "CONTEXT (id, unique prefix of it, or name) and QUESTION");
+  CLI::App* ask =
+      app->add_subcommand("ask", "Ask a question about a context; the answer streams to stdout");
+  ask->add_option("words", ask_options->words,
+                  "CONTEXT (id, unique prefix of it, or name) and QUESTION");
   AddClientOptions(ask, &ask_options->client);
   AddGenerateOptions(ask, ask_options.get());
-  ask->add_flag("--no-context", ask_options->no_context, "no CONTEXT: the question is the whole prompt");
-  ask->add_option("--prompt-file", ask_options->prompt_file, "read the question from a file, - for stdin");
-  ask->add_option("--token-ids", ask_options->token_file, "instead of a question: a file of token ids");
+  ask->add_flag("--no-context", ask_options->no_context,
+                "no CONTEXT: the question is the whole prompt");
+  ask->add_option("--prompt-file", ask_options->prompt_file,
+                  "read the question from a file, - for stdin");
+  ask->add_option("--token-ids", ask_options->token_file,
+                  "instead of a question: a file of token ids");
   ask->add_flag("--parse-special", ask_options->parse_special,
-                "the question's text may hold special tokens like <|im_start|> (implies --raw; needs --model)");
+                "the question's text may hold special tokens like <|im_start|> (implies --raw; "
+                "needs --model)");
   ask->add_flag("--ids", ask_options->ids, "print the answer's token ids instead of its text");
-  ask->add_option("--logprobs", ask_options->logprobs, "print the n best tokens of each step")->check(CLI::Range(0, 20));
+  ask->add_option("--logprobs", ask_options->logprobs, "print the n best tokens of each step")
+      ->check(CLI::Range(0, 20));
   ask->footer(
       "examples:\n"
       "  sparkv ask manual \"How do I reset the device?\" --timeline\n"
@@ -267,12 +285,15 @@ void AddAskCommands(CLI::App* app, int* exit_code) {
   ask->callback([=] { *exit_code = Report(Ask(*ask_options), ask_options->client.json); });
 
   auto chat_options = std::make_shared<AskOptions>();
-  CLI::App* chat = app->add_subcommand("chat", "Talk about a context; each line of stdin is a turn");
-  chat->add_option("context", chat_options->words, "id, unique prefix of it, or name")->expected(0, 1);
+  CLI::App* chat =
+      app->add_subcommand("chat", "Talk about a context; each line of stdin is a turn");
+  chat->add_option("context", chat_options->words, "id, unique prefix of it, or name")
+      ->expected(0, 1);
   AddClientOptions(chat, &chat_options->client);
   AddGenerateOptions(chat, chat_options.get());
   chat->add_flag("--no-context", chat_options->no_context, "no CONTEXT");
-  chat->add_option("--session", chat_options->session, "go on with an earlier chat; default: a new one");
+  chat->add_option("--session", chat_options->session,
+                   "go on with an earlier chat; default: a new one");
   chat->footer("example:\n  sparkv chat manual");
   chat->callback([=] {
     if (chat_options->words.empty() != chat_options->no_context) {

@@ -29,24 +29,30 @@ void Remove(const std::string& folder) {
 }  // namespace
 
 void AddClientOptions(CLI::App* command, ClientOptions* options) {
-  command->add_option("--edge", options->edge, "address of the daemon")->envname("SPARKV_EDGE")->capture_default_str();
+  command->add_option("--edge", options->edge, "address of the daemon")
+      ->envname("SPARKV_EDGE")
+      ->capture_default_str();
   command->add_flag("--json", options->json, "print JSON, errors included");
   command->add_flag("--local", options->local, "no daemon: run one inside this process");
-  command->add_option("--model", options->model, "with --local: the GGUF file")->envname("SPARKV_MODEL");
-  command->add_option("--data-dir", options->data_dir, "with --local: keep contexts here; empty: a temporary folder");
+  command->add_option("--model", options->model, "with --local: the GGUF file")
+      ->envname("SPARKV_MODEL");
+  command->add_option("--data-dir", options->data_dir,
+                      "with --local: keep contexts here; empty: a temporary folder");
   command->add_option("--kv-dtype", options->kv_dtype, "with --local: how K and V are kept")
       ->check(CLI::IsMember({"f16", "f32"}))
       ->capture_default_str();
   command->add_option("--threads", options->threads, "with --local: CPU threads, 0: all cores")
       ->check(CLI::Range(0, 1024));
-  command->add_option("--kv-budget", options->kv_budget, "with --local: KV memory")->capture_default_str();
+  command->add_option("--kv-budget", options->kv_budget, "with --local: KV memory")
+      ->capture_default_str();
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
   std::unique_ptr<Client> client(new Client);
   client->edge_ = options.edge;
   if (options.local) {
-    if (options.model.empty()) return absl::InvalidArgumentError("--local needs --model FILE (or SPARKV_MODEL)");
+    if (options.model.empty())
+      return absl::InvalidArgumentError("--local needs --model FILE (or SPARKV_MODEL)");
     EdgeConfig config;
     config.model = options.model;
     config.data_dir = options.data_dir;
@@ -59,7 +65,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& option
     config.session.decoder.threads = options.threads;
     ASSIGN_OR_RETURN(config.session.kv_budget_bytes, ParseBytes(options.kv_budget));
     // Before the daemon's threads, which inherit the blocked signals.
-    client->watch_ = std::make_unique<InterruptWatch>([folder = client->temporary_] { Remove(folder); });
+    client->watch_ =
+        std::make_unique<InterruptWatch>([folder = client->temporary_] { Remove(folder); });
     ASSIGN_OR_RETURN(client->daemon_, EdgeDaemon::Start(config));
     client->stub_ = v1::Edge::NewStub(client->daemon_->InProcessChannel());
     return client;
@@ -85,8 +92,9 @@ absl::Status Client::Finish(const grpc::Status& status) const {
   if (watch_->interrupted()) return absl::CancelledError("interrupted");
   const absl::Status plain = FromGrpc(status);
   if (plain.code() == absl::StatusCode::kUnavailable && daemon_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("no daemon answers at ", edge_, " (", plain.message(),
-                                               "); start sparkv-edge, or say where it is with --edge or SPARKV_EDGE"));
+    return absl::UnavailableError(
+        absl::StrCat("no daemon answers at ", edge_, " (", plain.message(),
+                     "); start sparkv-edge, or say where it is with --edge or SPARKV_EDGE"));
   }
   return plain;
 }

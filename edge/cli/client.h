@@ -20,7 +20,7 @@ struct ClientOptions {
   bool local = false;
   // With --local:
   std::string model;
-  std::string data_dir;             // empty: a temporary one
+  std::string data_dir;  // empty: a temporary one
   std::string kv_dtype = "f16";
   int threads = 0;
   std::string kv_budget = "1GiB";
@@ -39,7 +39,8 @@ class Client {
   InterruptWatch* watch() { return watch_.get(); }
   const Model* local_model() const { return daemon_ ? &daemon_->model() : nullptr; }
 
-  // The status of a finished call; an unreachable daemon gets a hint, an interrupted call is Cancelled "interrupted".
+  // The status of a finished call; an unreachable daemon gets a hint, an interrupted call is
+  // Cancelled "interrupted".
   absl::Status Finish(const grpc::Status& status) const;
 
  private:

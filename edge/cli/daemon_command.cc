@@ -42,7 +42,8 @@ absl::Status Load(const LoadOptions& o) {
   {
     Progress progress("loading", "blocks", o.client.json);
     while (reader->Read(&response)) {
-      if (response.has_loading()) progress.Update(response.loading().blocks_done(), response.loading().blocks_total());
+      if (response.has_loading())
+        progress.Update(response.loading().blocks_done(), response.loading().blocks_total());
       if (response.has_result()) result = response.result();
     }
   }
@@ -52,11 +53,14 @@ absl::Status Load(const LoadOptions& o) {
     return absl::OkStatus();
   }
   const v1::Usage& usage = result.usage();
-  std::printf("loaded in %.0f ms: %u tokens, policy %s, %s fetched; blocks: %u streamed, %u computed, %u resident\n",
-              result.ttft().total_ms(), usage.context_tokens(), usage.policy().c_str(),
-              HumanBytes(usage.bytes_fetched()).c_str(), usage.blocks_streamed(), usage.blocks_computed(),
-              usage.blocks_resident());
-  for (const std::string& reason : result.degraded()) std::fprintf(stderr, "degraded: %s\n", reason.c_str());
+  std::printf(
+      "loaded in %.0f ms: %u tokens, policy %s, %s fetched; blocks: %u streamed, %u computed, %u "
+      "resident\n",
+      result.ttft().total_ms(), usage.context_tokens(), usage.policy().c_str(),
+      HumanBytes(usage.bytes_fetched()).c_str(), usage.blocks_streamed(), usage.blocks_computed(),
+      usage.blocks_resident());
+  for (const std::string& reason : result.degraded())
+    std::fprintf(stderr, "degraded: %s\n", reason.c_str());
   if (o.timeline) std::fputs(DrawTimeline(result, 30, TerminalWidth() - 8).c_str(), stdout);
   return absl::OkStatus();
 }
@@ -71,13 +75,16 @@ absl::Status Status(const ClientOptions& o) {
     std::printf("%s\n", Dump(ToJson(s)).c_str());
     return absl::OkStatus();
   }
-  std::printf("version      %s\nmodel        %s\nfingerprint  %s\ncontext      %u tokens\nserver       %s (%s)\nlink         %s\n"
-              "policy       %s\nKV memory    %s of %s, %u contexts loaded\nqueue        %u, at most %u wait\ncpu          %s\n",
-              s.version().c_str(), s.model().c_str(), s.model_fingerprint().c_str(), s.context_length(),
-              s.server().empty() ? "none" : s.server().c_str(), s.server_state().c_str(),
-              s.link().empty() ? "as it is" : s.link().c_str(), s.default_policy().c_str(),
-              HumanBytes(s.kv_used_bytes()).c_str(), HumanBytes(s.kv_budget_bytes()).c_str(), s.contexts_loaded(),
-              s.queue_length(), s.max_queue(), s.cpu_features().c_str());
+  std::printf(
+      "version      %s\nmodel        %s\nfingerprint  %s\ncontext      %u tokens\nserver       %s "
+      "(%s)\nlink         %s\n"
+      "policy       %s\nKV memory    %s of %s, %u contexts loaded\nqueue        %u, at most %u "
+      "wait\ncpu          %s\n",
+      s.version().c_str(), s.model().c_str(), s.model_fingerprint().c_str(), s.context_length(),
+      s.server().empty() ? "none" : s.server().c_str(), s.server_state().c_str(),
+      s.link().empty() ? "as it is" : s.link().c_str(), s.default_policy().c_str(),
+      HumanBytes(s.kv_used_bytes()).c_str(), HumanBytes(s.kv_budget_bytes()).c_str(),
+      s.contexts_loaded(), s.queue_length(), s.max_queue(), s.cpu_features().c_str());
   return absl::OkStatus();
 }
 
@@ -98,7 +105,10 @@ absl::Status Gguf(const std::string& file, bool json) {
   }
   Json keys = Json::array();
   for (const auto& [key, value] : reader->metadata()) keys.push_back(std::string(key));
-  std::printf("%s\n", Dump({{"version", reader->version()}, {"keys", std::move(keys)}, {"tensors", std::move(tensors)}}).c_str());
+  std::printf("%s\n", Dump({{"version", reader->version()},
+                            {"keys", std::move(keys)},
+                            {"tensors", std::move(tensors)}})
+                          .c_str());
   return absl::OkStatus();
 }
 
@@ -106,13 +116,19 @@ absl::Status Gguf(const std::string& file, bool json) {
 
 void AddDaemonCommands(CLI::App* app, int* exit_code) {
   auto load_options = std::make_shared<LoadOptions>();
-  CLI::App* load = app->add_subcommand("load", "Load a context into the daemon's memory without asking anything");
-  load->add_option("context", load_options->context, "id, unique prefix of it, or name")->required();
-  load->add_option("--policy", load_options->policy, "sparkv, stream, local or cake; default: the daemon's")
+  CLI::App* load = app->add_subcommand(
+      "load", "Load a context into the daemon's memory without asking anything");
+  load->add_option("context", load_options->context, "id, unique prefix of it, or name")
+      ->required();
+  load->add_option("--policy", load_options->policy,
+                   "sparkv, stream, local or cake; default: the daemon's")
       ->check(CLI::IsMember({"sparkv", "stream", "local", "cake"}));
-  load->add_option("--level", load_options->level, "codec level of streamed blocks; 0: the daemon's default");
-  load->add_flag("--drop-loaded", load_options->drop_loaded, "forget the context's loaded KV first");
-  load->add_flag("--timeline", load_options->timeline, "draw which layer and column was streamed or computed when");
+  load->add_option("--level", load_options->level,
+                   "codec level of streamed blocks; 0: the daemon's default");
+  load->add_flag("--drop-loaded", load_options->drop_loaded,
+                 "forget the context's loaded KV first");
+  load->add_flag("--timeline", load_options->timeline,
+                 "draw which layer and column was streamed or computed when");
   AddClientOptions(load, &load_options->client);
   load->callback([=] { *exit_code = Report(Load(*load_options), load_options->client.json); });
 

@@ -18,15 +18,21 @@ constexpr size_t kMaxBytes = size_t{64} << 20;
 // Bytes of the well-formed character at `i`, 0 for none (RFC 3629).
 size_t CharacterBytes(const std::string& s, size_t i) {
   const auto at = [&](size_t k) { return k < s.size() ? static_cast<unsigned char>(s[k]) : 0; };
-  const auto follows = [&](size_t k, int low = 0x80, int high = 0xBF) { return at(k) >= low && at(k) <= high; };
+  const auto follows = [&](size_t k, int low = 0x80, int high = 0xBF) {
+    return at(k) >= low && at(k) <= high;
+  };
   const int c = at(i);
   if (c < 0x80) return 1;
   if (c >= 0xC2 && c <= 0xDF) return follows(i + 1) ? 2 : 0;
   if (c >= 0xE0 && c <= 0xEF) {
-    return follows(i + 1, c == 0xE0 ? 0xA0 : 0x80, c == 0xED ? 0x9F : 0xBF) && follows(i + 2) ? 3 : 0;
+    return follows(i + 1, c == 0xE0 ? 0xA0 : 0x80, c == 0xED ? 0x9F : 0xBF) && follows(i + 2) ? 3
+                                                                                              : 0;
   }
   if (c >= 0xF0 && c <= 0xF4) {
-    return follows(i + 1, c == 0xF0 ? 0x90 : 0x80, c == 0xF4 ? 0x8F : 0xBF) && follows(i + 2) && follows(i + 3) ? 4 : 0;
+    return follows(i + 1, c == 0xF0 ? 0x90 : 0x80, c == 0xF4 ? 0x8F : 0xBF) && follows(i + 2) &&
+                   follows(i + 3)
+               ? 4
+               : 0;
   }
   return 0;
 }
@@ -60,7 +66,8 @@ absl::StatusOr<std::vector<int32_t>> ParseTokenIds(const std::string& text) {
     for (; i < text.size() && text[i] >= '0' && text[i] <= '9'; ++i) {
       value = value * 10 + static_cast<uint64_t>(text[i] - '0');
       if (value > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
-        return absl::InvalidArgumentError(absl::StrCat("token ids: a number at offset ", i, " is too large"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("token ids: a number at offset ", i, " is too large"));
       }
     }
     ids.push_back(static_cast<int32_t>(value));
@@ -78,8 +85,9 @@ absl::Status CheckUtf8(const std::string& text, const std::string& what) {
   for (size_t i = 0; i < text.size();) {
     const size_t n = CharacterBytes(text, i);
     if (n == 0) {
-      return absl::InvalidArgumentError(absl::StrFormat("%s is not UTF-8: byte 0x%02X at offset %d", what,
-                                                        static_cast<unsigned char>(text[i]), i));
+      return absl::InvalidArgumentError(absl::StrFormat("%s is not UTF-8: byte 0x%02X at offset %d",
+                                                        what, static_cast<unsigned char>(text[i]),
+                                                        i));
     }
     i += n;
   }

@@ -44,7 +44,8 @@ struct InterruptWatch::State {
       if (signal_number == SIGUSR2) continue;
       interrupted = true;
       if (context != nullptr) context->TryCancel();
-      // Main returns by itself once the RPC has ended; if it is held up, the user has waited long enough.
+      // Main returns by itself once the RPC has ended; if it is held up, the user has waited long
+      // enough.
       mutex.AwaitWithTimeout(absl::Condition(&ended), kForcedAfter);
       if (ended) return;
       if (last_wish) last_wish();

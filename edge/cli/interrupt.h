@@ -7,8 +7,8 @@
 
 namespace sparkv::cli {
 
-// Watches SIGINT and SIGTERM from a thread of its own. One at a time in a process; made before other threads, which then
-// inherit the blocked signals.
+// Watches SIGINT and SIGTERM from a thread of its own. One at a time in a process; made before
+// other threads, which then inherit the blocked signals.
 class InterruptWatch {
  public:
   // `last_wish` runs just before the process is ended by force.

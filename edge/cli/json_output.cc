@@ -7,10 +7,14 @@ namespace {
 
 const char* KindName(v1::BlockEvent::Kind kind) {
   switch (kind) {
-    case v1::BlockEvent::STREAMED: return "streamed";
-    case v1::BlockEvent::COMPUTED: return "computed";
-    case v1::BlockEvent::QUERY: return "query";
-    default: return "unknown";
+    case v1::BlockEvent::STREAMED:
+      return "streamed";
+    case v1::BlockEvent::COMPUTED:
+      return "computed";
+    case v1::BlockEvent::QUERY:
+      return "query";
+    default:
+      return "unknown";
   }
 }
 
@@ -69,10 +73,10 @@ Json ToJson(const v1::Usage& usage) {
 }
 
 Json ToJson(const v1::Ttft& ttft) {
-  return {{"total_ms", ttft.total_ms()},           {"queue_ms", ttft.queue_ms()},
-          {"lookup_ms", ttft.lookup_ms()},         {"stream_ms", ttft.stream_ms()},
-          {"decode_ms", ttft.decode_ms()},         {"compute_ms", ttft.compute_ms()},
-          {"stall_ms", ttft.stall_ms()},           {"query_prefill_ms", ttft.query_prefill_ms()},
+  return {{"total_ms", ttft.total_ms()},          {"queue_ms", ttft.queue_ms()},
+          {"lookup_ms", ttft.lookup_ms()},        {"stream_ms", ttft.stream_ms()},
+          {"decode_ms", ttft.decode_ms()},        {"compute_ms", ttft.compute_ms()},
+          {"stall_ms", ttft.stall_ms()},          {"query_prefill_ms", ttft.query_prefill_ms()},
           {"first_step_ms", ttft.first_step_ms()}};
 }
 
@@ -99,12 +103,15 @@ Json ToJson(const v1::GenerateResponse::Token& token) {
   if (token.top_size() > 0) {
     out["logprob"] = token.logprob();
     Json top = Json::array();
-    for (const v1::TokenLogprob& one : token.top()) top.push_back({{"id", one.id()}, {"logprob", one.logprob()}});
+    for (const v1::TokenLogprob& one : token.top())
+      top.push_back({{"id", one.id()}, {"logprob", one.logprob()}});
     out["top"] = std::move(top);
   }
   return out;
 }
 
-std::string Dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); }
+std::string Dump(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
 
 }  // namespace sparkv::cli

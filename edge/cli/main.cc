@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/llm/runtime_env.h"
+#include "common/rpc/grpc_log.h"
 #include "edge/cli/ask.h"
 #include "edge/cli/bench.h"
 #include "edge/cli/context_command.h"
@@ -15,7 +16,8 @@ namespace sparkv::cli {
 namespace {
 
 int Main(int argc, char** argv) {
-  CLI::App app("Questions about long contexts, answered by the sparkv-edge daemon on this machine.", "sparkv");
+  CLI::App app("Questions about long contexts, answered by the sparkv-edge daemon on this machine.",
+               "sparkv");
   app.require_subcommand(1);
   app.set_version_flag("--version", "sparkv " + EdgeVersion() + "\ncpu: " + kernels::CpuFeatures());
   app.footer(std::string("examples:\n"
@@ -45,5 +47,6 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   sparkv::EnsurePassiveOpenMp(argc, argv);
+  sparkv::QuietGrpc();
   return sparkv::cli::Main(argc, argv);
 }

@@ -36,14 +36,17 @@ void Progress::Update(uint64_t done, uint64_t total, double seconds_left) {
   if (!complete && now - last_ < (terminal_ ? absl::Milliseconds(100) : absl::Seconds(2))) return;
   last_ = now;
   if (seconds_left <= 0 && done > 0 && done < total) {
-    seconds_left = absl::ToDoubleSeconds(now - begin_) * static_cast<double>(total - done) / static_cast<double>(done);
+    seconds_left = absl::ToDoubleSeconds(now - begin_) * static_cast<double>(total - done) /
+                   static_cast<double>(done);
   }
   std::string counts = absl::StrFormat("%d / %d %s", done, total, unit_);
   if (!complete && seconds_left > 0) counts += absl::StrFormat(", %.0f s left", seconds_left);
   if (terminal_) {
     constexpr int kCells = 24;
-    const int filled = total == 0 ? 0 : static_cast<int>(std::min<uint64_t>(kCells, done * kCells / total));
-    std::fprintf(stderr, "\r%s [%s%s] %s\x1b[K", what_.c_str(), std::string(static_cast<size_t>(filled), '#').c_str(),
+    const int filled =
+        total == 0 ? 0 : static_cast<int>(std::min<uint64_t>(kCells, done * kCells / total));
+    std::fprintf(stderr, "\r%s [%s%s] %s\x1b[K", what_.c_str(),
+                 std::string(static_cast<size_t>(filled), '#').c_str(),
                  std::string(static_cast<size_t>(kCells - filled), ' ').c_str(), counts.c_str());
   } else {
     std::fprintf(stderr, "%s: %s\n", what_.c_str(), counts.c_str());
@@ -60,7 +63,8 @@ std::string HumanBytes(uint64_t bytes) {
     value /= 1000;
     ++unit;
   }
-  return unit == 0 ? absl::StrFormat("%d B", bytes) : absl::StrFormat("%.1f %s", value, units[unit]);
+  return unit == 0 ? absl::StrFormat("%d B", bytes)
+                   : absl::StrFormat("%.1f %s", value, units[unit]);
 }
 
 int TerminalWidth() {

@@ -13,10 +13,14 @@ namespace {
 char Mark(const v1::BlockEvent& event) {
   const char letter = static_cast<char>(event.column() % 26);
   switch (event.kind()) {
-    case v1::BlockEvent::STREAMED: return static_cast<char>('a' + letter);
-    case v1::BlockEvent::COMPUTED: return static_cast<char>('A' + letter);
-    case v1::BlockEvent::QUERY: return '*';
-    default: return '?';
+    case v1::BlockEvent::STREAMED:
+      return static_cast<char>('a' + letter);
+    case v1::BlockEvent::COMPUTED:
+      return static_cast<char>('A' + letter);
+    case v1::BlockEvent::QUERY:
+      return '*';
+    default:
+      return '?';
   }
 }
 
@@ -35,12 +39,13 @@ std::string DrawTimeline(const v1::GenerateResponse::Result& result, int rows, i
     end = std::max(end, event.end_ms());
   }
   if (events.empty() || end <= 0 || rows < 1 || width < 1) return "";
-  std::stable_sort(events.begin(), events.end(), [](const v1::BlockEvent* a, const v1::BlockEvent* b) {
-    const bool a_query = a->kind() == v1::BlockEvent::QUERY;
-    const bool b_query = b->kind() == v1::BlockEvent::QUERY;
-    if (a_query != b_query) return b_query;
-    return a->end_ms() < b->end_ms();
-  });
+  std::stable_sort(events.begin(), events.end(),
+                   [](const v1::BlockEvent* a, const v1::BlockEvent* b) {
+                     const bool a_query = a->kind() == v1::BlockEvent::QUERY;
+                     const bool b_query = b->kind() == v1::BlockEvent::QUERY;
+                     if (a_query != b_query) return b_query;
+                     return a->end_ms() < b->end_ms();
+                   });
   const uint32_t per_row = (layers + static_cast<uint32_t>(rows) - 1) / static_cast<uint32_t>(rows);
   const uint32_t lines = (layers + per_row - 1) / per_row;
   std::vector<std::string> grid(lines, std::string(static_cast<size_t>(width), '.'));
@@ -60,9 +65,10 @@ std::string DrawTimeline(const v1::GenerateResponse::Result& result, int rows, i
     const std::string label = first == last ? absl::StrCat(first) : absl::StrCat(first, "-", last);
     absl::StrAppend(&out, absl::StrFormat("%5s  ", label), grid[line], "\n");
   }
-  const std::string range = columns > 1 ? absl::StrFormat(" (context columns 0..%d: %c..%c)", columns - 1, 'a',
-                                                          'a' + static_cast<char>(std::min(columns - 1, 25u)))
-                                        : "";
+  const std::string range =
+      columns > 1 ? absl::StrFormat(" (context columns 0..%d: %c..%c)", columns - 1, 'a',
+                                    'a' + static_cast<char>(std::min(columns - 1, 25u)))
+                  : "";
   absl::StrAppend(&out, "       a-z streamed, A-Z computed here", range, ", * query, . idle\n");
   return out;
 }

@@ -89,7 +89,8 @@ TEST_CASE("a name belongs to one content") {
   CHECK(catalogue->Put(Entry(1, "doc")).ok());
   CHECK(catalogue->Put(Entry(2, "doc")).code() == absl::StatusCode::kInvalidArgument);
   CHECK(catalogue->Put(Entry(1, "")).code() == absl::StatusCode::kInvalidArgument);
-  CHECK(catalogue->Put(Entry(1, std::string(257, 'n'))).code() == absl::StatusCode::kInvalidArgument);
+  CHECK(catalogue->Put(Entry(1, std::string(257, 'n'))).code() ==
+        absl::StatusCode::kInvalidArgument);
   CHECK(catalogue->Put(Entry(1, "a\nb")).code() == absl::StatusCode::kInvalidArgument);
   CHECK(catalogue->Put(Entry(1, "deadbeef")).code() == absl::StatusCode::kInvalidArgument);
 }

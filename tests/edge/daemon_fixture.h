@@ -15,14 +15,9 @@
 #include "edge/edge_daemon.h"
 #include "sparkv/v1/edge.grpc.pb.h"
 #include "tests/catch.h"
+#include "tests/testing/paths.h"
 
 namespace sparkv::testing {
-
-// Path of the SmolLM2 GGUF; empty: the test is skipped.
-inline std::string TestModel() {
-  const char* path = std::getenv("SPARKV_TEST_MODEL");
-  return path == nullptr ? "" : path;
-}
 
 class TestFolder {
  public:
@@ -62,9 +57,10 @@ class TestDaemon {
     absl::StatusOr<std::unique_ptr<EdgeDaemon>> daemon = EdgeDaemon::Start(config);
     REQUIRE_OK(daemon);
     daemon_ = *std::move(daemon);
-    stub_ = v1::Edge::NewStub(config.listen.empty()
-                                  ? daemon_->InProcessChannel()
-                                  : grpc::CreateChannel(daemon_->address(), grpc::InsecureChannelCredentials()));
+    stub_ = v1::Edge::NewStub(
+        config.listen.empty()
+            ? daemon_->InProcessChannel()
+            : grpc::CreateChannel(daemon_->address(), grpc::InsecureChannelCredentials()));
   }
 
   EdgeDaemon* daemon() { return daemon_.get(); }
@@ -72,7 +68,8 @@ class TestDaemon {
 
   // on_event may cancel the context it gets.
   Answer Ask(const v1::GenerateRequest& request,
-             const std::function<void(const v1::GenerateResponse&, grpc::ClientContext*)>& on_event = nullptr) {
+             const std::function<void(const v1::GenerateResponse&, grpc::ClientContext*)>&
+                 on_event = nullptr) {
     grpc::ClientContext context;
     auto reader = stub_->Generate(&context, request);
     Answer answer;
@@ -124,7 +121,8 @@ inline EdgeConfig LocalConfig(const TestFolder& folder) {
   return config;
 }
 
-inline v1::GenerateRequest Question(const std::string& context, const std::string& question, uint32_t max_tokens = 8) {
+inline v1::GenerateRequest Question(const std::string& context, const std::string& question,
+                                    uint32_t max_tokens = 8) {
   v1::GenerateRequest request;
   request.set_context(context);
   request.set_question(question);
@@ -141,17 +139,16 @@ inline v1::AddContextRequest Document(const std::string& name, const std::string
 
 // Prose of `sentences` sentences that differ.
 inline std::string Prose(int sentences) {
-  const char* const things[] = {"lighthouse", "engine", "garden", "ledger", "violin", "harbour", "compass"};
-  const char* const acts[] = {"was repaired by", "was painted for", "belonged to", "was described to", "was sold by"};
+  const char* const things[] = {"lighthouse", "engine",  "garden", "ledger",
+                                "violin",     "harbour", "compass"};
+  const char* const acts[] = {"was repaired by", "was painted for", "belonged to",
+                              "was described to", "was sold by"};
   std::string text;
   for (int i = 0; i < sentences; ++i) {
-    text += "In the year " + std::to_string(1700 + 7 * i % 290) + " the " + things[i % 7] + " " + acts[i % 5] +
-            " keeper number " + std::to_string(i * 13 % 97) + ". ";
+    text += "In the year " + std::to_string(1700 + 7 * i % 290) + " the " + things[i % 7] + " " +
+            acts[i % 5] + " keeper number " + std::to_string(i * 13 % 97) + ". ";
   }
   return text;
 }
-
-#define SPARKV_NEED_MODEL() \
-  if (::sparkv::testing::TestModel().empty()) SKIP("SPARKV_TEST_MODEL is not set")
 
 }  // namespace sparkv::testing

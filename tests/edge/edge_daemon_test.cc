@@ -34,7 +34,8 @@ TEST_CASE("a context is computed once, then asked from memory") {
   CHECK(first.ids.size() == first.result.usage().completion_tokens());
   CHECK_FALSE(first.text.empty());
 
-  const Answer second = edge.Ask(Question(added->done().id().substr(0, 8), "Who repaired the lighthouse?"));
+  const Answer second =
+      edge.Ask(Question(added->done().id().substr(0, 8), "Who repaired the lighthouse?"));
   REQUIRE_OK(second.status);
   CHECK(second.ids == first.ids);
   CHECK(second.text == first.text);
@@ -62,7 +63,8 @@ TEST_CASE("the daemon's contexts survive a restart; a name taken by other conten
     REQUIRE_OK(added);
     id = added->done().id();
     CHECK(edge.Add(Document("doc", Prose(3)))->done().id() == id);
-    CHECK(edge.Add(Document("doc", Prose(4))).status().code() == absl::StatusCode::kInvalidArgument);
+    CHECK(edge.Add(Document("doc", Prose(4))).status().code() ==
+          absl::StatusCode::kInvalidArgument);
   }
   TestDaemon edge(LocalConfig(folder));
   grpc::ClientContext list_context;
@@ -83,7 +85,9 @@ TEST_CASE("bad requests get their code and a sentence") {
   SPARKV_NEED_MODEL();
   TestFolder folder;
   TestDaemon edge(LocalConfig(folder));
-  const auto code = [&](const v1::GenerateRequest& request) { return edge.Ask(request).status.code(); };
+  const auto code = [&](const v1::GenerateRequest& request) {
+    return edge.Ask(request).status.code();
+  };
   CHECK(code(Question("", "")) == absl::StatusCode::kInvalidArgument);
   v1::GenerateRequest raw = Question("", "");
   raw.set_raw(true);
@@ -116,7 +120,8 @@ TEST_CASE("bad requests get their code and a sentence") {
   const Answer too_long = edge.Ask(Question("", Prose(600)));
   CHECK(too_long.status.code() == absl::StatusCode::kFailedPrecondition);
   CHECK(std::string(too_long.status.message()).find("8192") != std::string::npos);
-  CHECK(edge.Add(Document("long", Prose(600))).status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(edge.Add(Document("long", Prose(600))).status().code() ==
+        absl::StatusCode::kFailedPrecondition);
   CHECK(edge.Add(Document("empty", "")).status().code() == absl::StatusCode::kInvalidArgument);
   CHECK(edge.Add(Document("", "text")).status().code() == absl::StatusCode::kInvalidArgument);
   v1::AddContextRequest codec = Document("codec", "text");
@@ -244,19 +249,21 @@ TEST_CASE("the queue reports positions, refuses when full, and lets go of cancel
   absl::Notification running;
   absl::Notification stop;
   std::thread first([&] {
-    const Answer answer = edge.Ask(endless, [&](const v1::GenerateResponse& response, grpc::ClientContext* context) {
-      if (response.has_token() && !running.HasBeenNotified()) running.Notify();
-      if (stop.HasBeenNotified()) context->TryCancel();
-    });
+    const Answer answer =
+        edge.Ask(endless, [&](const v1::GenerateResponse& response, grpc::ClientContext* context) {
+          if (response.has_token() && !running.HasBeenNotified()) running.Notify();
+          if (stop.HasBeenNotified()) context->TryCancel();
+        });
     CHECK(answer.status.code() == absl::StatusCode::kCancelled);
   });
   running.WaitForNotification();
   absl::Notification queued;
   Answer waiting;
   std::thread second([&] {
-    waiting = edge.Ask(Question("", "Hello", 2), [&](const v1::GenerateResponse& response, grpc::ClientContext*) {
-      if (response.has_queued() && !queued.HasBeenNotified()) queued.Notify();
-    });
+    waiting = edge.Ask(Question("", "Hello", 2),
+                       [&](const v1::GenerateResponse& response, grpc::ClientContext*) {
+                         if (response.has_queued() && !queued.HasBeenNotified()) queued.Notify();
+                       });
   });
   queued.WaitForNotification();
   const Answer refused = edge.Ask(Question("", "Hello", 2));
@@ -276,9 +283,10 @@ TEST_CASE("a client that goes away ends a prefill, and nothing of it stays") {
   TestFolder folder;
   TestDaemon edge(LocalConfig(folder));
   REQUIRE_OK(edge.Add(Document("doc", Prose(120))));
-  const Answer answer = edge.Ask(Question("doc", "?"), [](const v1::GenerateResponse&, grpc::ClientContext* context) {
-    context->TryCancel();  // at the first sign of loading
-  });
+  const Answer answer =
+      edge.Ask(Question("doc", "?"), [](const v1::GenerateResponse&, grpc::ClientContext* context) {
+        context->TryCancel();  // at the first sign of loading
+      });
   CHECK(answer.status.code() == absl::StatusCode::kCancelled);
   // The next request waits for the engine; when it runs, the cancelled one has ended.
   REQUIRE_OK(edge.Ask(Question("", "Hello", 1)).status);

@@ -49,7 +49,10 @@ EngineThread::Job Named(Log* log, const std::string& name, CancelToken cancel = 
                 log->Add("run " + name);
                 if (then) then();
               },
-          .dropped = [=](absl::Status status) { log->Add("drop " + name + " " + std::string(status.message())); },
+          .dropped =
+              [=](absl::Status status) {
+                log->Add("drop " + name + " " + std::string(status.message()));
+              },
           .position = [=](uint32_t n) { log->Add(name + "@" + std::to_string(n)); },
           .cancel = cancel};
 }
@@ -107,7 +110,8 @@ TEST_CASE("a cancelled waiting job leaves at the kick and the rest move up") {
   REQUIRE(engine.Post(Named(&log, "b", {}, [&] { done.Notify(); })).ok());
   cancel.Cancel();
   engine.Kick();
-  CHECK(log.lines() == std::vector<std::string>{"a@1", "b@2", "b@1", "drop a cancelled by the caller"});
+  CHECK(log.lines() ==
+        std::vector<std::string>{"a@1", "b@2", "b@1", "drop a cancelled by the caller"});
   CHECK(engine.queue_length() == 2);
   blocker.release.Notify();
   done.WaitForNotification();

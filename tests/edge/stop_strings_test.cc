@@ -52,7 +52,9 @@ TEST_CASE("a repeated beginning is held back as far as needed") {
 TEST_CASE("a held-back piece never splits a character") {
   StopStrings stops = Make({"\xBF!"});  // begins with a continuation byte
   CHECK(stops.Push("a\xC3\xBF") == "a");
-  CHECK(stops.Push("b") == "\xC3\xBF" "b");
+  CHECK(stops.Push("b") ==
+        "\xC3\xBF"
+        "b");
 }
 
 TEST_CASE("every way to cut a text into pieces gives the same answer") {
@@ -75,7 +77,8 @@ TEST_CASE("every way to cut a text into pieces gives the same answer") {
 
 TEST_CASE("bad stop strings are refused") {
   CHECK(StopStrings::Create({""}).status().code() == absl::StatusCode::kInvalidArgument);
-  CHECK(StopStrings::Create({std::string(257, 'a')}).status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(StopStrings::Create({std::string(257, 'a')}).status().code() ==
+        absl::StatusCode::kInvalidArgument);
   CHECK(StopStrings::Create({std::string(256, 'a')}).ok());
   CHECK(StopStrings::Create(std::vector<std::string>(17, "a")).status().code() ==
         absl::StatusCode::kInvalidArgument);

@@ -10,6 +10,7 @@
 
 #include "edge/cli/input.h"
 #include "tests/integration/server_process.h"
+#include "tests/testing/paths.h"
 
 namespace sparkv {
 namespace {
@@ -36,8 +37,7 @@ Run Sparkv(const std::string& arguments) {
 }
 
 nlohmann::json Goldens() {
-  const char* source = std::getenv("SPARKV_SOURCE_DIR");
-  std::ifstream file(std::string(source == nullptr ? "." : source) + "/tests/golden/smollm2/prompts.json");
+  std::ifstream file(testing::SourcePath("tests/golden/smollm2/prompts.json"));
   REQUIRE(file.good());
   return nlohmann::json::parse(file);
 }

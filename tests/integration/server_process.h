@@ -11,13 +11,9 @@
 #include "absl/time/time.h"
 #include "edge/cli/subprocess.h"
 #include "tests/edge/daemon_fixture.h"
+#include "tests/testing/paths.h"
 
 namespace sparkv::testing {
-
-inline std::string BuiltProgram(const std::string& path) {
-  const char* folder = std::getenv("SPARKV_BINARY_DIR");
-  return (folder == nullptr ? "." : std::string(folder)) + "/" + path;
-}
 
 class ServerProcess {
  public:

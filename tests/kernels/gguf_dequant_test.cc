@@ -12,6 +12,7 @@
 
 #include "tests/catch.h"
 #include "tests/kernels/gguf_blocks.h"
+#include "tests/testing/paths.h"
 
 using namespace sparkv::kernels;
 using sparkv::testing::kAllTypes;
@@ -26,9 +27,7 @@ struct Golden {
 };
 
 std::vector<Golden> ReadGolden() {
-  const char* root = std::getenv("SPARKV_SOURCE_DIR");
-  std::ifstream in(std::string(root != nullptr ? root : ".") + "/tests/golden/dequant/dequant.bin",
-                   std::ios::binary);
+  std::ifstream in(sparkv::testing::SourcePath("tests/golden/dequant/dequant.bin"), std::ios::binary);
   const auto word = [&in] {
     uint32_t value = 0;
     in.read(reinterpret_cast<char*>(&value), sizeof(value));

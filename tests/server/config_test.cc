@@ -1,6 +1,8 @@
 #include "server/config.h"
 
 #include "tests/catch.h"
+#include "tests/common/config/example_config.h"
+#include "tests/testing/paths.h"
 
 namespace sparkv {
 namespace {
@@ -29,7 +31,21 @@ TEST_CASE("Half a TLS pair, no model and an unknown codec are refused") {
   CHECK(settings->Load({}, 0, kNoEnvironment).status().message().find("--model") != std::string::npos);
   REQUIRE_OK(settings->Load({"--model", "m", "--tls-cert", "c"}, 0, kNoEnvironment));
   CHECK(absl::IsInvalidArgument(MakeServerConfig(*settings).status()));
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {"--model", "m"}, {"--model", "m", "--insecure", "--tls-cert", "c", "--tls-key", "k"}}) {
+    auto tls = Settings::Create(ServerSettings(), kServerEnvPrefix);
+    REQUIRE_OK(tls->Load(args, 0, kNoEnvironment));
+    CHECK(absl::IsInvalidArgument(MakeServerConfig(*tls).status()));
+  }
   CHECK_FALSE(settings->Load({"--codec", "zip"}, 0, kNoEnvironment).ok());
+}
+
+TEST_CASE("The example configuration loads and names every setting") {
+  const std::string path = testing::SourcePath("deploy/config/server.toml");
+  auto settings = Settings::Create(ServerSettings(), kServerEnvPrefix);
+  REQUIRE_OK(settings->LoadFile(path));
+  REQUIRE_OK(MakeServerConfig(*settings));
+  testing::CheckExampleConfig(ServerSettings(), path);
 }
 
 }  // namespace

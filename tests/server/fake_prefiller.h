@@ -16,7 +16,7 @@ namespace sparkv::testing {
 class FakePrefiller : public Prefiller {
  public:
   std::string model_name() const override { return "fake"; }
-  Digest fingerprint() const override { return TestModel(); }
+  Digest fingerprint() const override { return TestFingerprint(); }
   KvGeometry geometry() const override { return kTestGeometry; }
   uint32_t vocabulary() const override { return 50000; }
   uint32_t context_length() const override { return 8192; }

@@ -182,7 +182,7 @@ TEST_CASE("Precompute, Lookup, Fetch of all items, decode: equal to the prefill,
       const auto manifest = rig.Lookup(info->context_id());
       REQUIRE_OK(manifest);
       CHECK(manifest->tokens == tokens);
-      CHECK(manifest->model_fingerprint == testing::TestModel());
+      CHECK(manifest->model_fingerprint == testing::TestFingerprint());
       for (const uint64_t window : {uint64_t{0}, uint64_t{1000}}) FetchAndCheck(&rig, *manifest, tokens, window);
     }
   }
@@ -202,7 +202,7 @@ TEST_CASE("GetServerInfo, List, Show and Delete tell the same story") {
     REQUIRE(rig.stub->GetServerInfo(&context, {}, &info).ok());
     CHECK(info.version() == "test");
     CHECK(info.model_name() == "fake");
-    CHECK(info.model_fingerprint() == Bytes(testing::TestModel()));
+    CHECK(info.model_fingerprint() == Bytes(testing::TestFingerprint()));
     CHECK(info.codecs(0) == "generic");
     CHECK(info.codecs_size() >= 2);
     CHECK(FromProto(info.geometry()).value() == testing::kTestGeometry);

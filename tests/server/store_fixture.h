@@ -34,7 +34,7 @@ struct TempFolder {
 
 inline const KvGeometry kTestGeometry{2, 1, 4, KvDtype::kF16};
 
-inline Digest TestModel() {
+inline Digest TestFingerprint() {
   Digest d{};
   d[0] = 0x4d;
   return d;
@@ -47,7 +47,7 @@ inline const BlockEncoder& TestEncoder() {
 
 inline ContextIdentity TestIdentity() {
   ContextIdentity identity;
-  identity.model_fingerprint = TestModel();
+  identity.model_fingerprint = TestFingerprint();
   identity.codec_digest = CodecDigest(TestEncoder().info());
   return identity;
 }
@@ -61,7 +61,7 @@ inline std::vector<int32_t> TestTokens(int32_t seed, uint32_t n) {
 
 // The blob of one column. Its values depend on the number of tokens only, so that its size does too.
 inline std::string TestBlob(const Digest& key, uint32_t tokens) {
-  ColumnWriter writer = ColumnWriter::Create(kTestGeometry, tokens, TestEncoder().info(), TestModel(), key).value();
+  ColumnWriter writer = ColumnWriter::Create(kTestGeometry, tokens, TestEncoder().info(), TestFingerprint(), key).value();
   const BlockShape shape{kTestGeometry.kv_heads, tokens, kTestGeometry.head_dim};
   std::vector<uint16_t> k(shape.elements()), v(shape.elements());
   for (uint32_t layer = 0; layer < kTestGeometry.layers; ++layer) {
@@ -80,7 +80,7 @@ inline ContextRecord TestRecord(const std::vector<int32_t>& tokens, const std::s
   record.columns = ColumnKeys(TestIdentity(), tokens);
   record.id = record.columns.back();
   record.name = name;
-  record.model_fingerprint = TestModel();
+  record.model_fingerprint = TestFingerprint();
   record.codec_digest = CodecDigest(TestEncoder().info());
   record.codec = "f16";
   record.token_count = static_cast<uint32_t>(tokens.size());

@@ -1,4 +1,4 @@
-// The shipped model, when SPARKV_TEST_MODEL names it.
+// The shipped model.
 #include <cstdlib>
 #include <cmath>
 #include <iostream>
@@ -8,13 +8,13 @@
 #include "common/gguf/gguf_reader.h"
 #include "common/gguf/gguf_summary.h"
 #include "tests/catch.h"
+#include "tests/testing/paths.h"
 
 using namespace sparkv;
 
 TEST_CASE("the shipped model has the expected keys, shapes and types") {
-  const char* path = std::getenv("SPARKV_TEST_MODEL");
-  if (path == nullptr || *path == '\0') SKIP("SPARKV_TEST_MODEL is not set");
-  const auto opened = GgufReader::Open(path);
+  SPARKV_NEED_MODEL();
+  const auto opened = GgufReader::Open(testing::TestModel());
   REQUIRE_OK(opened);
   const GgufReader& gguf = **opened;
   CHECK(gguf.tensors().size() == 272);

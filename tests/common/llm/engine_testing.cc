@@ -30,11 +30,6 @@ TempFolder::~TempFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-std::string SourcePath(std::string_view relative) {
-  const char* root = std::getenv("SPARKV_SOURCE_DIR");
-  return std::string(root != nullptr ? root : ".") + "/" + std::string(relative);
-}
-
 std::string ReadAll(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw std::runtime_error("cannot read " + path);

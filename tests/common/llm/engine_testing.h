@@ -11,6 +11,7 @@
 #include "common/kv/kv_cache.h"
 #include "common/llm/decoder.h"
 #include "common/llm/model.h"
+#include "tests/testing/paths.h"
 
 namespace sparkv::testing {
 
@@ -27,7 +28,6 @@ class TempFolder {
   std::string path_;
 };
 
-std::string SourcePath(std::string_view relative);
 std::string ReadAll(const std::string& path);
 void WriteAll(const std::string& path, std::string_view bytes);
 

@@ -11,19 +11,12 @@
 #include "tests/catch.h"
 #include "tests/common/llm/engine_testing.h"
 #include "tests/golden/requantize_f16.h"
+#include "tests/testing/paths.h"
 
 using namespace sparkv;
 using namespace sparkv::testing;
 
 namespace {
-
-std::string ModelPath() {
-  const char* path = std::getenv("SPARKV_TEST_MODEL");
-  return path != nullptr && std::ifstream(path).good() ? path : "";
-}
-
-#define REQUIRE_MODEL() \
-  if (ModelPath().empty()) SKIP("SPARKV_TEST_MODEL is not set")
 
 struct Engine {
   std::vector<int32_t> greedy;
@@ -153,8 +146,8 @@ Agreement Compare(const std::string& gguf, const char* golden) {
 }  // namespace
 
 TEST_CASE("SmolLM2 continues the golden prompts as llama.cpp and an f32 forward do") {
-  REQUIRE_MODEL();
-  const auto model = LoadModel(ModelPath());
+  SPARKV_NEED_MODEL();
+  const auto model = LoadModel(TestModel());
   REQUIRE_OK(model);
   Decoder decoder(*model, {.threads = 2});
   const auto prompts = nlohmann::json::parse(ReadAll(SourcePath("tests/golden/smollm2/prompts.json")));
@@ -177,9 +170,9 @@ TEST_CASE("SmolLM2 continues the golden prompts as llama.cpp and an f32 forward 
 }
 
 TEST_CASE("SmolLM2 as F16 agrees with llama.cpp on the same values") {
-  REQUIRE_MODEL();
+  SPARKV_NEED_MODEL();
   const TempFolder folder;
-  REQUIRE_OK(RequantizeToF16(ModelPath(), folder.Path("f16.gguf")));
+  REQUIRE_OK(RequantizeToF16(TestModel(), folder.Path("f16.gguf")));
   const Agreement a = Compare(folder.Path("f16.gguf"), "positions_f16.bin");
   REQUIRE(a.positions >= 2048);
   REQUIRE(a.top1 >= 0.995);
@@ -187,8 +180,8 @@ TEST_CASE("SmolLM2 as F16 agrees with llama.cpp on the same values") {
 }
 
 TEST_CASE("SmolLM2 as shipped agrees with llama.cpp as far as that agrees with itself") {
-  REQUIRE_MODEL();
-  const Agreement a = Compare(ModelPath(), "positions_q4_1.bin");
+  SPARKV_NEED_MODEL();
+  const Agreement a = Compare(TestModel(), "positions_q4_1.bin");
   REQUIRE(a.top1 >= 0.94);
   REQUIRE(a.kl <= 5e-3);
 }

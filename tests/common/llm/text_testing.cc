@@ -1,16 +1,15 @@
 #include "tests/common/llm/text_testing.h"
 
-#include <cstdlib>
 #include <fstream>
 #include <utility>
 
 #include "tests/catch.h"
+#include "tests/testing/paths.h"
 
 namespace sparkv::testing {
 
 nlohmann::json ReadTokenizerGolden(const std::string& name) {
-  const char* root = std::getenv("SPARKV_SOURCE_DIR");
-  std::ifstream in(std::string(root != nullptr ? root : ".") + "/tests/golden/tokenizer/" + name);
+  std::ifstream in(SourcePath("tests/golden/tokenizer/" + name));
   REQUIRE(in.good());
   return nlohmann::json::parse(in);
 }
@@ -64,11 +63,6 @@ std::unique_ptr<Tokenizer> MakeTokenizer(VocabSpec spec) {
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Create(std::move(spec));
   REQUIRE_OK(tokenizer);
   return *std::move(tokenizer);
-}
-
-std::string TestModelPath() {
-  const char* path = std::getenv("SPARKV_TEST_MODEL");
-  return path != nullptr && std::ifstream(path).good() ? path : "";
 }
 
 }  // namespace sparkv::testing

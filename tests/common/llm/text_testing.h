@@ -21,7 +21,5 @@ VocabSpec ByteVocab(const std::string& pre, const std::vector<std::string>& merg
 std::string AlphabetChar(uint8_t byte);
 std::string Alphabet(std::string_view bytes);
 std::unique_ptr<Tokenizer> MakeTokenizer(VocabSpec spec);
-// The file of SPARKV_TEST_MODEL, "" when there is none.
-std::string TestModelPath();
 
 }  // namespace sparkv::testing

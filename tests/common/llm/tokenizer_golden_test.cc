@@ -3,6 +3,7 @@
 
 #include "tests/catch.h"
 #include "tests/common/llm/text_testing.h"
+#include "tests/testing/paths.h"
 
 using namespace sparkv;
 using namespace sparkv::testing;
@@ -38,8 +39,8 @@ TEST_CASE("llama-bpe words and ids are the reference's") { CheckGolden("llama-bp
 TEST_CASE("qwen2 words and ids are the reference's") { CheckGolden("qwen2"); }
 
 TEST_CASE("SmolLM2's ids are llama.cpp's") {
-  if (TestModelPath().empty()) SKIP("SPARKV_TEST_MODEL is not set");
-  const auto gguf = GgufReader::Open(TestModelPath());
+  SPARKV_NEED_MODEL();
+  const auto gguf = GgufReader::Open(TestModel());
   REQUIRE_OK(gguf);
   auto spec = ReadVocab(**gguf);
   REQUIRE_OK(spec);

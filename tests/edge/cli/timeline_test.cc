@@ -7,8 +7,8 @@
 namespace sparkv::cli {
 namespace {
 
-void Add(v1::GenerateResponse::Result* result, v1::BlockEvent::Kind kind, uint32_t column, uint32_t layer, float begin,
-         float end) {
+void Add(v1::GenerateResponse::Result* result, v1::BlockEvent::Kind kind, uint32_t column,
+         uint32_t layer, float begin, float end) {
   v1::BlockEvent* event = result->add_timeline();
   event->set_kind(kind);
   event->set_column(column);
@@ -33,8 +33,10 @@ TEST_CASE("blocks are drawn where and when they came, the query on top") {
 
 TEST_CASE("layers share rows when there are many") {
   v1::GenerateResponse::Result result;
-  for (uint32_t layer = 0; layer < 5; ++layer) Add(&result, v1::BlockEvent::COMPUTED, 0, layer, 0, 10);
-  CHECK(DrawTimeline(result, 2, 10).find("  3-4  AAAAAAAAAA\n  0-2  AAAAAAAAAA\n") != std::string::npos);
+  for (uint32_t layer = 0; layer < 5; ++layer)
+    Add(&result, v1::BlockEvent::COMPUTED, 0, layer, 0, 10);
+  CHECK(DrawTimeline(result, 2, 10).find("  3-4  AAAAAAAAAA\n  0-2  AAAAAAAAAA\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("nothing to draw and nonsense give no picture and no crash") {

@@ -15,6 +15,7 @@
 #include "tests/catch.h"
 #include "tests/common/llm/engine_testing.h"
 #include "tests/edge/load/loader_fixture.h"
+#include "tests/testing/paths.h"
 
 namespace sparkv::load_testing {
 namespace {
@@ -280,9 +281,8 @@ TEST_CASE("a query of one token, and one longer than a step") {
 }
 
 TEST_CASE("SmolLM2: the golden answer comes out whatever the split") {
-  const char* path = std::getenv("SPARKV_TEST_MODEL");
-  if (path == nullptr || !std::ifstream(path).good()) SKIP("SPARKV_TEST_MODEL is not set");
-  const auto model = sparkv::testing::LoadModel(path);
+  SPARKV_NEED_MODEL();
+  const auto model = sparkv::testing::LoadModel(sparkv::testing::TestModel());
   REQUIRE_OK(model);
   std::ifstream file(sparkv::testing::SourcePath("tests/golden/smollm2/prompts.json"));
   const nlohmann::json golden = nlohmann::json::parse(file);
