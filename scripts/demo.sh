@@ -35,7 +35,7 @@ if [[ -n $document_sha256 && $(sha256sum "$document" | cut -d' ' -f1) != "$docum
 fi
 
 scripts/deps.sh
-configure_and_build cpu-release -DSPARKV_TESTS=OFF
+configure_and_build cpu-release sparkv-server sparkv-edge sparkv
 bin=$PWD/build/cpu-release
 server=$bin/server/sparkv-server edge=$bin/edge/sparkv-edge sparkv=$bin/edge/cli/sparkv
 state=${SPARKV_DEMO_STATE:-$DEPS/demo}

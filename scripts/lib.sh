@@ -16,11 +16,11 @@ model_is_right() { [[ $(sha256sum "$1" | cut -d' ' -f1) == "$MODEL_SHA256" ]]; }
 
 libtorch_dir() { printf '%s' "${SPARKV_LIBTORCH:-$DEPS/libtorch/torch}"; }
 
-# configure_and_build PRESET [cmake options...] : a build folder build/PRESET.
+# configure_and_build PRESET [targets...] : a build folder build/PRESET; without targets everything.
 configure_and_build() {
   local preset=$1; shift
-  cmake --preset "$preset" -DSPARKV_LIBTORCH="$(libtorch_dir)" -DSPARKV_TEST_MODEL="$MODEL_FILE" "$@" >&2 ||
+  cmake --preset "$preset" -DSPARKV_LIBTORCH="$(libtorch_dir)" -DSPARKV_TEST_MODEL="$MODEL_FILE" >&2 ||
     die "configuring failed; the message above names what is missing"
-  cmake --build "build/$preset" --parallel "${SPARKV_JOBS:-$(nproc)}" >&2 ||
+  cmake --build "build/$preset" --parallel "${SPARKV_JOBS:-$(nproc)}" ${1:+--target "$@"} >&2 ||
     die "the build failed; the compiler's message is above"
 }

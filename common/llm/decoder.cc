@@ -115,7 +115,7 @@ absl::Status Decoder::Logits(const float* hidden, uint32_t rows, float* logits) 
   return impl_->dense.Logits(hidden, rows, logits);
 }
 
-absl::Status Decoder::RunLayers(uint32_t begin, uint32_t n, KvCache* cache, const CancelToken& cancel,
+absl::Status Decoder::RunLayers(uint32_t begin, uint32_t n, KvCache* cache, bool last_row, const CancelToken& cancel,
                                 const std::function<void(uint32_t)>& layer_done) {
   const ModelConfig& c = model_->config();
   const uint32_t step = options_.step_tokens;
@@ -127,7 +127,9 @@ absl::Status Decoder::RunLayers(uint32_t begin, uint32_t n, KvCache* cache, cons
       const uint32_t rows = std::min(step, n - done);
       float* hidden = &impl_->hidden[size_t{done} * c.d_model];
       RETURN_IF_ERROR(Project(layer, hidden, begin + done, rows, cache));
-      if (rows < kDenseRows) {
+      if (layer + 1 == c.layers) {  // nothing reads its output but the logits
+        if (last_row && done + rows == n) RETURN_IF_ERROR(Attend(layer, hidden, begin + done, rows, *cache, rows - 1));
+      } else if (rows < kDenseRows) {
         RETURN_IF_ERROR(impl_->small.Attend(layer, hidden, begin + done, rows, *cache));
       } else {
         RETURN_IF_ERROR(impl_->dense.Attend(layer, hidden, begin + done, rows, *cache, known));
@@ -160,7 +162,7 @@ absl::Status Decoder::Prefill(std::span<const int32_t> tokens, KvCache* cache, f
     impl_->hidden.resize(size_t{n} * c.d_model);
     RETURN_IF_ERROR(cancel.Check());
     RETURN_IF_ERROR(Embed(tokens.subspan(done, n), impl_->hidden.data()));
-    RETURN_IF_ERROR(RunLayers(begin + done, n, cache, cancel, [&](uint32_t layers) {
+    RETURN_IF_ERROR(RunLayers(begin + done, n, cache, logits != nullptr && done + n == total, cancel, [&](uint32_t layers) {
       if (progress) progress(done + static_cast<uint32_t>(uint64_t{n} * layers / c.layers));
     }));
     if (done + n == total && logits != nullptr) {

@@ -64,7 +64,8 @@ class Decoder {
  private:
   struct Impl;
   absl::Status Check(uint32_t layer, uint32_t begin, uint32_t n, const KvCache& cache) const;
-  absl::Status RunLayers(uint32_t begin, uint32_t n, KvCache* cache, const CancelToken& cancel,
+  // Hidden rows of the last layer are not made, but for the last one when asked for.
+  absl::Status RunLayers(uint32_t begin, uint32_t n, KvCache* cache, bool last_row, const CancelToken& cancel,
                          const std::function<void(uint32_t)>& layer_done);
 
   std::shared_ptr<const Model> model_;

@@ -1,20 +1,23 @@
 #include "common/llm/dense_forward.h"
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
 #include "common/base/status.h"
 #include "common/llm/torch_math.h"
+#include "kernels/cpu_features.h"
 #include "kernels/half.h"
+#include "kernels/prefill_attention.h"
 #include "kernels/row_ops.h"
 
 namespace sparkv {
 namespace {
 
-constexpr size_t kMaxKeptFloats = size_t{64} << 20;  // of a stack: 256 MiB
-constexpr size_t kSliceFloats = size_t{4} << 20;     // 16 MiB: stays in the last-level cache on its way into the GEMM
+constexpr size_t kTilesPerThread = 4;
+constexpr size_t kUnitsPerThread = 6;    // of attention: enough to balance the threads
+constexpr size_t kMinAttentionRows = 16;
 constexpr size_t kRowGrain = 8;
 
 void Resize(std::vector<float>* v, size_t n) {
@@ -23,51 +26,39 @@ void Resize(std::vector<float>* v, size_t n) {
 
 }  // namespace
 
-void DenseForward::Expand(const Matrix& m, uint32_t begin, uint32_t end, float* out) {
-  context_.team.ParallelFor(end - begin, 16, [&](size_t from, size_t to) {
-    for (size_t r = from; r < to; ++r) {
-      // The type and width were checked when the weights were bound.
-      kernels::DequantizeRow(m.type, m.Row(begin + r), out + r * m.cols, m.cols).IgnoreError();
+DenseForward::DenseForward(ForwardContext* context) : context_(*context), panels_(kernels::HasAvx2()) {}
+
+absl::Status DenseForward::Multiply(std::initializer_list<const Matrix*> stack, const float* x, size_t ldx, uint32_t n,
+                                    float* y, size_t ldy, bool accumulate) {
+  struct Tile {
+    kernels::GemmArgs args;
+    size_t begin, end;
+  };
+  size_t columns = 0;
+  for (const Matrix* m : stack) columns += m->rows;
+  // Whole tiles where there are plenty of them, else pieces that share the work evenly.
+  const auto members = static_cast<size_t>(context_.team.threads());
+  const size_t panels = columns / (kTilesPerThread * members * kernels::kGemmColumns);
+  const size_t width = std::clamp(panels * kernels::kGemmColumns, kernels::kGemmColumns, kernels::kGemmTileColumns);
+  std::vector<Tile> tiles;
+  scratch_.resize(members);
+  for (const Matrix* m : stack) {
+    const kernels::GemmArgs args = {.type = m->type, .w = m->data, .columns = m->rows, .k = m->cols, .x = x,
+                                    .ldx = ldx, .m = n, .y = y, .ldy = ldy, .accumulate = accumulate};
+    for (size_t c = 0; c < m->rows; c += width) tiles.push_back({args, c, std::min<size_t>(m->rows, c + width)});
+    for (std::vector<float>& scratch : scratch_) Resize(&scratch, kernels::GemmScratchFloats(m->type, m->cols));
+    y += m->rows;
+  }
+  // Each thread takes the next tile when it is done with one: others may slow a core down.
+  std::atomic<size_t> next{0};
+  std::vector<absl::Status> status(members);
+  context_.team.Run([&](int member) {
+    const auto me = static_cast<size_t>(member);
+    for (size_t i = next++; i < tiles.size() && status[me].ok(); i = next++) {
+      status[me] = kernels::GgufGemm(tiles[i].args, tiles[i].begin, tiles[i].end, scratch_[me].data());
     }
   });
-}
-
-absl::Status DenseForward::Linear(Stack stack, uint32_t layer, const float* x, uint32_t n, float* y,
-                                  size_t ldy, bool accumulate) {
-  const LayerWeights& w = context_.weights.layers[layer];
-  std::array<const Matrix*, 2> parts{};
-  switch (stack) {
-    case kQ: parts = {&w.q, nullptr}; break;
-    case kKv: parts = {&w.k, &w.v}; break;
-    case kO: parts = {&w.o, nullptr}; break;
-    case kGateUp: parts = {&w.gate, &w.up}; break;
-    default: parts = {&w.down, nullptr}; break;
-  }
-  const size_t count = parts[1] == nullptr ? 1 : 2;
-  const size_t rows = parts[0]->rows, cols = parts[0]->cols;
-  if (count * rows * cols <= kMaxKeptFloats) {
-    Expanded& kept = expanded_[stack];
-    if (kept.capacity < count * rows * cols) {
-      kept = {std::make_unique_for_overwrite<float[]>(count * rows * cols), count * rows * cols, -1};
-    }
-    if (kept.layer != static_cast<int64_t>(layer)) {
-      kept.layer = layer;
-      for (size_t p = 0; p < count; ++p) {
-        Expand(*parts[p], 0, static_cast<uint32_t>(rows), kept.data.get() + p * rows * cols);
-      }
-    }
-    return torch_math::GemmNT(x, cols, kept.data.get(), cols, y, ldy, n, count * rows, cols, accumulate);
-  }
-  const size_t step = std::max<size_t>(1, kSliceFloats / cols);
-  Resize(&slice_, std::min(step, rows) * cols);
-  for (size_t p = 0; p < count; ++p) {
-    for (size_t r = 0; r < rows; r += step) {
-      const size_t end = std::min(rows, r + step);
-      Expand(*parts[p], static_cast<uint32_t>(r), static_cast<uint32_t>(end), slice_.data());
-      RETURN_IF_ERROR(torch_math::GemmNT(x, cols, slice_.data(), cols, y + p * rows + r, ldy, n,
-                                         end - r, cols, accumulate));
-    }
-  }
+  for (const absl::Status& s : status) RETURN_IF_ERROR(s);
   return absl::OkStatus();
 }
 
@@ -76,15 +67,15 @@ absl::Status DenseForward::Project(uint32_t layer, const float* hidden, uint32_t
   const ModelConfig& c = context_.config;
   const LayerWeights& w = context_.weights.layers[layer];
   const size_t d = c.d_model, kv = context_.kv_width(), dim = c.head_dim;
-  torch_math::SetThreads(context_.team.threads());
-  Resize(&normed_, n * d);
+  const size_t ldx = kernels::GemmStride(d);
+  Resize(&normed_, n * ldx);
   Resize(&wide_, n * 2 * kv);
   context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
     for (size_t r = from; r < to; ++r) {
-      kernels::RmsNorm(hidden + r * d, w.attention_norm.data(), c.rms_epsilon, &normed_[r * d], d);
+      kernels::RmsNorm(hidden + r * d, w.attention_norm.data(), c.rms_epsilon, &normed_[r * ldx], d);
     }
   });
-  RETURN_IF_ERROR(Linear(kKv, layer, normed_.data(), n, wide_.data(), 2 * kv, false));
+  RETURN_IF_ERROR(Multiply({&w.k, &w.v}, normed_.data(), ldx, n, wide_.data(), 2 * kv, false));
   context_.rope.Reserve(begin + n);
   context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
     for (size_t r = from; r < to; ++r) {
@@ -112,13 +103,15 @@ void DenseForward::ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const Kv
   const uint32_t first = begin / kPageTokens;
   const uint32_t pages = (end + kPageTokens - 1) / kPageTokens - first;
   context_.team.ParallelFor(size_t{pages} * c.kv_heads * 2, 1, [&](size_t from, size_t to) {
+    std::vector<float> rows(panels_ ? kPageTokens * dim : 0);
     for (size_t i = from; i < to; ++i) {
       const uint32_t page = first + static_cast<uint32_t>(i % pages);
       const auto head = static_cast<uint32_t>(i / pages % c.kv_heads);
       const KvSide side = i / pages / c.kv_heads == 0 ? KvSide::kK : KvSide::kV;
       const uint32_t row = page * kPageTokens;
       const uint32_t low = std::max(begin, row), high = std::min(end, row + kPageTokens);
-      float* out = (side == KvSide::kK ? k_ : v_).data() + (size_t{head} * kv_capacity_ + low) * dim;
+      float* data_of_head = side == KvSide::kK ? k_.get() + head * k_stride_ : v_.get() + head * v_stride_;
+      float* out = panels_ ? rows.data() : data_of_head + low * dim;
       const std::byte* data = cache.PageData(page, layer, side, head);
       const size_t skip = (low - row) * dim, count = (high - low) * dim;
       if (cache.geometry().dtype == KvDtype::kF16) {
@@ -126,8 +119,64 @@ void DenseForward::ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const Kv
       } else {
         std::memcpy(out, reinterpret_cast<const float*>(data) + skip, count * sizeof(float));
       }
+      if (!panels_) continue;
+      if (side == KvSide::kK) {
+        kernels::PackKeys(out, high - low, dim, low, data_of_head);
+      } else {
+        kernels::PackValues(out, high - low, dim, low, kv_capacity_, data_of_head);
+      }
     }
   });
+}
+
+void DenseForward::ReserveKv(uint32_t keys) {
+  kv_capacity_ = std::max(keys, std::min(2 * kv_capacity_, kMaxContextTokens));
+  kv_capacity_ = (kv_capacity_ + kPageTokens - 1) / kPageTokens * kPageTokens;
+  const ModelConfig& c = context_.config;
+  k_stride_ = kernels::KeyPanelFloats(kv_capacity_, c.head_dim);
+  v_stride_ = kernels::ValuePanelFloats(kv_capacity_, c.head_dim);
+  const auto allocate = [&](size_t floats) {
+    constexpr std::align_val_t kAlignment{64};
+    return AlignedFloats(static_cast<float*>(::operator new(floats * sizeof(float), kAlignment)));
+  };
+  k_ = allocate(c.kv_heads * k_stride_);
+  v_ = allocate(c.kv_heads * v_stride_);
+}
+
+absl::Status DenseForward::CausalAttention(uint32_t begin, uint32_t n, size_t ld_attended) {
+  const ModelConfig& c = context_.config;
+  const size_t dim = c.head_dim, group = context_.group();
+  const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
+  if (!panels_) {
+    torch_math::SetThreads(context_.team.threads());
+    return torch_math::CausalAttention(
+        {.q = q_.data(), .k = k_.get(), .v = v_.get(), .kv_heads = c.kv_heads, .group = group, .rows = n,
+         .begin = begin, .dim = dim, .k_head_stride = k_stride_, .v_head_stride = v_stride_, .scale = scale},
+        attended_.data(), ld_attended);
+  }
+  const auto members = static_cast<size_t>(context_.team.threads());
+  const size_t even = n * c.kv_heads / (kUnitsPerThread * members);
+  const size_t rows = std::clamp<size_t>(even, std::min<size_t>(n, kMinAttentionRows),
+                                         std::max(kMinAttentionRows, kernels::PrefillAttentionRows(group)));
+  const size_t blocks = (n + rows - 1) / rows, units = blocks * c.kv_heads;
+  scratch_.resize(members);
+  for (std::vector<float>& scratch : scratch_) {
+    Resize(&scratch, kernels::PrefillAttentionScratchFloats(rows, group, dim));
+  }
+  // The latest rows see the most keys: they go first, and each thread takes the next unit when it is done.
+  std::atomic<size_t> next{0};
+  context_.team.Run([&](int member) {
+    for (size_t unit = next++; unit < units; unit = next++) {
+      const size_t head = unit % c.kv_heads, first = (blocks - 1 - unit / c.kv_heads) * rows;
+      const kernels::PrefillAttentionArgs args = {.q = &q_[head * n * group * dim], .k = k_.get() + head * k_stride_,
+                                                  .v = v_.get() + head * v_stride_, .capacity = kv_capacity_,
+                                                  .group = group, .dim = dim, .begin = begin, .scale = scale};
+      kernels::PrefillAttention(args, first, std::min<size_t>(n, first + rows),
+                                scratch_[static_cast<size_t>(member)].data(), &attended_[head * group * dim],
+                                ld_attended);
+    }
+  });
+  return absl::OkStatus();
 }
 
 absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
@@ -135,19 +184,19 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
   const ModelConfig& c = context_.config;
   const LayerWeights& w = context_.weights.layers[layer];
   const size_t d = c.d_model, q = context_.q_width(), dim = c.head_dim, ff = c.d_ff;
+  const size_t ldx = kernels::GemmStride(d), ld_attended = kernels::GemmStride(q), ld_act = kernels::GemmStride(ff);
   const size_t group = context_.group();
-  torch_math::SetThreads(context_.team.threads());
   const auto norm = [&](const std::vector<float>& weight) {
     context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
       for (size_t r = from; r < to; ++r) {
-        kernels::RmsNorm(hidden + r * d, weight.data(), c.rms_epsilon, &normed_[r * d], d);
+        kernels::RmsNorm(hidden + r * d, weight.data(), c.rms_epsilon, &normed_[r * ldx], d);
       }
     });
   };
-  Resize(&normed_, n * d);
+  Resize(&normed_, n * ldx);
   Resize(&wide_, n * std::max(q, 2 * ff));
   norm(w.attention_norm);
-  RETURN_IF_ERROR(Linear(kQ, layer, normed_.data(), n, wide_.data(), q, false));
+  RETURN_IF_ERROR(Multiply({&w.q}, normed_.data(), ldx, n, wide_.data(), q, false));
 
   // Query rows go by KV head, [kv_heads][n][group][dim].
   Resize(&q_, n * q);
@@ -167,53 +216,39 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
 
   const uint32_t keys = begin + n;
   if (kv_capacity_ < keys) {
-    kv_capacity_ = std::max(keys, std::min(2 * kv_capacity_, kMaxContextTokens));
-    k_.resize(size_t{c.kv_heads} * kv_capacity_ * dim);
-    v_.resize(k_.size());
-    known = 0;  // the rows moved
+    ReserveKv(keys);
+    known = 0;  // the rows are gone
   }
-  ReadKv(layer, known, keys, cache);
-  Resize(&attended_, n * q);
-  RETURN_IF_ERROR(torch_math::CausalAttention(
-      {.q = q_.data(), .k = k_.data(), .v = v_.data(), .kv_heads = c.kv_heads, .group = group, .rows = n,
-       .begin = begin, .dim = dim, .kv_head_stride = kv_capacity_ * dim,
-       .scale = 1.0f / std::sqrt(static_cast<float>(dim))},
-      attended_.data()));
-  RETURN_IF_ERROR(Linear(kO, layer, attended_.data(), n, hidden, d, true));
+  // Panels are written whole.
+  ReadKv(layer, known / kernels::kKeyPanel * kernels::kKeyPanel, keys, cache);
+  Resize(&attended_, n * ld_attended);
+  RETURN_IF_ERROR(CausalAttention(begin, n, ld_attended));
+  RETURN_IF_ERROR(Multiply({&w.o}, attended_.data(), ld_attended, n, hidden, d, true));
 
   norm(w.ffn_norm);
-  RETURN_IF_ERROR(Linear(kGateUp, layer, normed_.data(), n, wide_.data(), 2 * ff, false));
-  Resize(&act_, n * ff);
+  RETURN_IF_ERROR(Multiply({&w.gate, &w.up}, normed_.data(), ldx, n, wide_.data(), 2 * ff, false));
+  Resize(&act_, n * ld_act);
   context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
     for (size_t r = from; r < to; ++r) {
       const float* gate = &wide_[r * 2 * ff];
-      kernels::SiluMul(gate, gate + ff, &act_[r * ff], ff);
+      kernels::SiluMul(gate, gate + ff, &act_[r * ld_act], ff);
     }
   });
-  return Linear(kDown, layer, act_.data(), n, hidden, d, true);
+  return Multiply({&w.down}, act_.data(), ld_act, n, hidden, d, true);
 }
 
 absl::Status DenseForward::Logits(const float* hidden, uint32_t rows, float* logits) {
   const ModelConfig& c = context_.config;
   const Matrix& output = context_.weights.output;
-  const size_t d = c.d_model;
-  torch_math::SetThreads(context_.team.threads());
-  Resize(&normed_, rows * d);
+  const size_t d = c.d_model, ldx = kernels::GemmStride(d);
+  Resize(&normed_, rows * ldx);
   context_.team.ParallelFor(rows, kRowGrain, [&](size_t from, size_t to) {
     for (size_t r = from; r < to; ++r) {
       kernels::RmsNorm(hidden + r * d, context_.weights.output_norm.data(), c.rms_epsilon,
-                       &normed_[r * d], d);
+                       &normed_[r * ldx], d);
     }
   });
-  const auto step = static_cast<uint32_t>(std::max<size_t>(1, kSliceFloats / d));
-  Resize(&slice_, size_t{std::min(step, output.rows)} * d);
-  for (uint32_t r = 0; r < output.rows; r += step) {
-    const uint32_t end = std::min(output.rows, r + step);
-    Expand(output, r, end, slice_.data());
-    RETURN_IF_ERROR(torch_math::GemmNT(normed_.data(), d, slice_.data(), d, logits + r, output.rows,
-                                       rows, end - r, d, false));
-  }
-  return absl::OkStatus();
+  return Multiply({&output}, normed_.data(), ldx, rows, logits, output.rows, false);
 }
 
 }  // namespace sparkv

@@ -2,19 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/kv/kv_cache.h"
 #include "common/llm/forward.h"
+#include "kernels/gguf_gemm.h"
 
 namespace sparkv {
 
-// Contracts of Project, Attend and Logits as in Decoder. Thread-compatible; keeps one layer's weights in f32 between calls.
+// Contracts of Project, Attend and Logits as in Decoder. Thread-compatible.
 class DenseForward {
  public:
-  explicit DenseForward(ForwardContext* context) : context_(*context) {}
+  explicit DenseForward(ForwardContext* context);
 
   absl::Status Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n,
                        KvCache* cache);
@@ -25,24 +28,27 @@ class DenseForward {
   absl::Status Logits(const float* hidden, uint32_t rows, float* logits);
 
  private:
-  enum Stack { kQ, kKv, kO, kGateUp, kDown, kStacks };
-  // y [n][ldy] = or += x [n][cols] times the matrices, stacked by rows, transposed.
-  absl::Status Linear(Stack stack, uint32_t layer, const float* x, uint32_t n, float* y, size_t ldy,
-                      bool accumulate);
-  void Expand(const Matrix& m, uint32_t begin, uint32_t end, float* out);
+  // y [n][ldy] = or += x [n][ldx] times the matrices, stacked by rows, transposed.
+  absl::Status Multiply(std::initializer_list<const Matrix*> stack, const float* x, size_t ldx, uint32_t n, float* y,
+                        size_t ldy, bool accumulate);
   void ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const KvCache& cache);
 
-  ForwardContext& context_;
-  // Expanded weights, stack by stack as they are needed; a buffer stays when the layer changes.
-  struct Expanded {
-    std::unique_ptr<float[]> data;  // not cleared: filled by all threads at once
-    size_t capacity = 0;
-    int64_t layer = -1;
+  // Room for the K and V of so many tokens; what was there is gone.
+  void ReserveKv(uint32_t keys);
+  // attended_ = attention of q_ over k_ and v_: our kernel in panels, LibTorch's products where there is no AVX2.
+  absl::Status CausalAttention(uint32_t begin, uint32_t n, size_t ld_attended);
+
+  struct FreeAligned {
+    void operator()(float* p) const { ::operator delete(p, std::align_val_t{64}); }
   };
-  Expanded expanded_[kStacks];
-  std::vector<float> slice_;  // for matrices too large to keep
+  using AlignedFloats = std::unique_ptr<float[], FreeAligned>;
+
+  ForwardContext& context_;
+  const bool panels_;
+  std::vector<std::vector<float>> scratch_;  // [threads], of GgufGemm
   std::vector<float> normed_, wide_, act_, q_, attended_;
-  std::vector<float> k_, v_;  // [kv_heads][kv_capacity_][head_dim]
+  AlignedFloats k_, v_;  // [kv_heads] of panels, or of rows [kv_capacity_][head_dim]
+  size_t k_stride_ = 0, v_stride_ = 0;  // floats between heads
   uint32_t kv_capacity_ = 0;
 };
 

@@ -49,22 +49,6 @@ absl::Status Guarded(const char* what, Fn fn) {
 
 void SetThreads(int threads) { at::set_num_threads(std::max(1, threads)); }
 
-absl::Status GemmNT(const float* x, size_t ldx, const float* w, size_t ldw, float* y, size_t ldy,
-                    size_t m, size_t n, size_t k, bool accumulate) {
-  if (m == 0 || n == 0) return absl::OkStatus();
-  return Guarded("GEMM", [&] {
-    const auto M = static_cast<int64_t>(m), N = static_cast<int64_t>(n), K = static_cast<int64_t>(k);
-    const at::Tensor a = View(x, {M, K}, {static_cast<int64_t>(ldx), 1});
-    const at::Tensor bt = View(w, {K, N}, {1, static_cast<int64_t>(ldw)});
-    at::Tensor c = View(y, {M, N}, {static_cast<int64_t>(ldy), 1});
-    if (accumulate) {
-      at::addmm_out(c, c, a, bt);
-    } else {
-      at::mm_out(c, a, bt);
-    }
-  });
-}
-
 namespace {
 
 constexpr size_t kKeyBlock = 256;      // keys of one tile
@@ -79,7 +63,7 @@ struct Tile {
 };
 
 // Tokens [first, last) of one KV head against all keys that they see.
-void AttendUnit(const AttentionArgs& a, size_t head, size_t first, size_t last, Tile* tile, float* out) {
+void AttendUnit(const AttentionArgs& a, size_t head, size_t first, size_t last, Tile* tile, float* out, size_t out_stride) {
   const size_t queries = (last - first) * a.group;
   const auto dim = static_cast<int64_t>(a.dim);
   const at::Tensor q = View(a.q + (head * a.rows + first) * a.group * a.dim,
@@ -92,8 +76,8 @@ void AttendUnit(const AttentionArgs& a, size_t head, size_t first, size_t last, 
   for (size_t key = 0; key < keys; key += kKeyBlock) {
     const size_t n = std::min(kKeyBlock, keys - key);
     const auto width = static_cast<int64_t>(n);
-    const float* k = a.k + head * a.kv_head_stride + key * a.dim;
-    const float* v = a.v + head * a.kv_head_stride + key * a.dim;
+    const float* k = a.k + head * a.k_head_stride + key * a.dim;
+    const float* v = a.v + head * a.v_head_stride + key * a.dim;
     at::Tensor scores = View(tile->scores.data(), {static_cast<int64_t>(queries), width},
                              {static_cast<int64_t>(kKeyBlock), 1});
     at::mm_out(scores, q, View(k, {dim, width}, {1, dim}));
@@ -114,14 +98,14 @@ void AttendUnit(const AttentionArgs& a, size_t head, size_t first, size_t last, 
   for (size_t i = 0; i < queries; ++i) {
     const float scale = 1.0f / tile->sum[i];
     const float* from = tile->acc.data() + i * a.dim;
-    float* to = out + (((first + i / a.group) * a.kv_heads + head) * a.group + i % a.group) * a.dim;
+    float* to = out + (first + i / a.group) * out_stride + (head * a.group + i % a.group) * a.dim;
     for (size_t j = 0; j < a.dim; ++j) to[j] = from[j] * scale;
   }
 }
 
 }  // namespace
 
-absl::Status CausalAttention(const AttentionArgs& args, float* out) {
+absl::Status CausalAttention(const AttentionArgs& args, float* out, size_t out_stride) {
   return Guarded("attention", [&] {
     const auto threads = static_cast<size_t>(at::get_num_threads());
     const size_t most = std::max<size_t>(1, args.rows * args.kv_heads / (kUnitsPerThread * threads));
@@ -137,7 +121,7 @@ absl::Status CausalAttention(const AttentionArgs& args, float* out) {
         for (size_t unit = next++; unit < units; unit = next++) {
           const size_t block = blocks - 1 - unit / args.kv_heads;
           AttendUnit(args, unit % args.kv_heads, block * tokens, std::min(args.rows, (block + 1) * tokens),
-                     &tile, out);
+                     &tile, out, out_stride);
         }
       }
     });
