@@ -402,8 +402,8 @@ absl::Status Precomputer::PrefillMissing(Job* job, std::vector<bool> stored, uin
     status = prefiller_->Prefill(std::span(job->tokens).subspan(begin, n), &cache, job->cancel, progress);
     if (!status.ok()) break;
     if (stored[t]) continue;
+    progress(n);
     fresh += n;
-    progress(0);
     absl::StatusOr<ColumnWorker::Column> column = worker.Export(cache, t);
     status = column.ok() ? worker.Hand(*std::move(column)) : column.status();
   }

@@ -33,6 +33,8 @@ void Progress::Update(uint64_t done, uint64_t total, double seconds_left) {
   if (quiet_) return;
   const absl::Duration now = RealClock().Now();
   const bool complete = total > 0 && done >= total;
+  if (complete && complete_) return;
+  complete_ = complete;
   if (!complete && now - last_ < (terminal_ ? absl::Milliseconds(100) : absl::Seconds(2))) return;
   last_ = now;
   if (seconds_left <= 0 && done > 0 && done < total) {

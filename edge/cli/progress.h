@@ -29,6 +29,7 @@ class Progress {
   const bool terminal_;
   absl::Duration begin_;
   absl::Duration last_;
+  bool complete_ = false;  // said already
   bool shown_ = false;
 };
 

@@ -8,7 +8,7 @@
 
 namespace sparkv {
 
-// Times PROJ, ATTN and QUERY on one layer for a second or less, on undefined K/V. `pool` must have
+// Times PROJ, ATTN and QUERY on one layer for a second or less. `pool` must have
 // room for 2048 tokens; ResourceExhausted otherwise. `vocabulary` > 0 bounds the token ids used.
 absl::StatusOr<ComputeCosts> MeasureComputeCosts(BlockCompute* compute,
                                                  std::shared_ptr<KvPagePool> pool,
