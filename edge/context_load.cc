@@ -20,6 +20,7 @@ constexpr uint64_t kMinBytesToLearn = 256 << 10;
 // the layer's weights anew.
 uint32_t StepRows(const ComputeCosts& costs, uint32_t context_tokens) {
   uint32_t rows = context_tokens <= 4096 ? kColumnTokens : kColumnTokens / 2;
+  if (costs.dense_row <= 0) return 0;  // nothing was measured
   while (rows > 64 && costs.Attend(context_tokens, rows) > 0.1) rows /= 2;
   return rows;
 }
@@ -78,6 +79,7 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
 
   LoadJob job{.context = tokens, .query = request.query, .cache = cache, .cancel = request.cancel};
   job.step_rows = StepRows(costs_, context_tokens);
+  if (job.step_rows == 0) job.step_rows = decoder_->StepRows(context_tokens);
   LoadProblem& problem = job.problem;
   problem.layers = config.layers;
   problem.compute = costs_;

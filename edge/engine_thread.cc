@@ -62,7 +62,7 @@ void EngineThread::Shutdown() {
     for (Job& job : queue_) job.cancel.Cancel();
     dropped = TakeDropped(true);
   }
-  for (Job& job : dropped) job.dropped(absl::CancelledError("the daemon is shutting down"));
+  for (Job& job : dropped) job.dropped(absl::UnavailableError("the daemon is shutting down"));
   absl::MutexLock lock(&join_mutex_);
   if (thread_.joinable()) thread_.join();
 }

@@ -21,7 +21,7 @@ namespace {
 constexpr char kHelpTail[] =
     "examples:\n"
     "  sparkv-edge --model M.gguf --server cloud.example:7070 --tls-ca ca.pem\n"
-    "  sparkv-edge --model M.gguf --listen unix:/run/sparkv/edge.sock      # no server: a local "
+    "  sparkv-edge --model M.gguf --listen unix:/tmp/sparkv-edge.sock      # no server: a local "
     "engine\n"
     "  sparkv-edge --config edge.toml --print-config\n";
 

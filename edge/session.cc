@@ -182,6 +182,13 @@ absl::Status Sessions::Load(const v1::LoadRequest& request, const Client& client
   return Enqueue(std::move(work), client);
 }
 
+bool Sessions::GoodEnough(const HeldKv* held, const Work& work) const {
+  if (held == nullptr || held->level == 0) return held != nullptr;
+  const v1::GenerateRequest& request = work.request;
+  if (work.context && request.policy() == v1::POLICY_LOCAL) return false;
+  return (request.level() != 0 ? request.level() : options_.level) <= held->level;
+}
+
 absl::Status Sessions::Enqueue(std::shared_ptr<Work> work, const Client& client) {
   v1::GenerateRequest& request = work->request;
   if (request.policy() == v1::POLICY_UNSPECIFIED) request.set_policy(options_.policy);
@@ -193,7 +200,8 @@ absl::Status Sessions::Enqueue(std::shared_ptr<Work> work, const Client& client)
     if (!context.ok()) return context.status();
     work->context = *std::move(context);
     RETURN_IF_ERROR(contexts_->CheckLevel(work->context->entry, request.level()));
-    if (want_manifest && (request.drop_loaded() || !kv_.Contains(work->context_key()))) {
+    if (want_manifest &&
+        (request.drop_loaded() || !GoodEnough(kv_.Find(work->context_key()).get(), *work))) {
       contexts_->LookUp(&*work->context);
     }
   }
@@ -320,18 +328,13 @@ absl::Status Sessions::Fill(Work* work, KvCache* cache, std::vector<float>* logi
   usage->set_policy(PolicyName(work->context ? request.policy() : v1::POLICY_LOCAL));
   usage->set_seed(work->generation.sampling.seed);
 
-  // A better level than what is loaded was asked for: what was computed or lossless (level 0) is
-  // never worse.
-  const auto good_enough = [&request](const std::shared_ptr<const HeldKv>& held) {
-    return held != nullptr && (held->level == 0 || request.level() <= held->level);
-  };
   std::string key = chat_key;
   std::shared_ptr<const HeldKv> held = chat_key.empty() ? nullptr : kv_.Find(chat_key);
-  if (held == nullptr || !good_enough(held)) {
+  if (!GoodEnough(held.get(), *work)) {
     key = context_key;
     held = work->context ? kv_.Find(context_key) : nullptr;
   }
-  if (held != nullptr && !good_enough(held)) {
+  if (held != nullptr && !GoodEnough(held.get(), *work)) {
     kv_.Drop(key);
     held = nullptr;
   }

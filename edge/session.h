@@ -77,6 +77,8 @@ class Sessions {
 
   Sessions(std::shared_ptr<const Model> model, Contexts* contexts, const SessionOptions& options,
            std::shared_ptr<KvPagePool> pool);
+  // Whether what is held serves the request. What was computed or lossless (level 0) always does.
+  bool GoodEnough(const HeldKv* held, const Work& work) const;
   absl::Status Enqueue(std::shared_ptr<Work> work, const Client& client);
   // The members below run on the engine thread.
   absl::Status Run(Work* work);

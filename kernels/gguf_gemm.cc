@@ -20,7 +20,8 @@ static_assert(kGemmColumns == internal::kPanelColumns && kGemmTileColumns % kGem
 size_t Depth(size_t block, size_t k) {
   const size_t parts = (k + kMaxDepth - 1) / kMaxDepth;
   const size_t even = (k + parts - 1) / std::max<size_t>(1, parts);
-  return std::max(block, (even + block - 1) / block * block);
+  const size_t most = std::max(block, kMaxDepth / block * block);
+  return std::min(most, (even + block - 1) / block * block);
 }
 
 using Dequantize = absl::Status (*)(GgmlType, const void*, float*, size_t);

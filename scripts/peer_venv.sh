@@ -15,4 +15,4 @@ python3 -m venv "$DEPS/peer" || die "python3 -m venv failed; install python3-ven
   die "could not fetch numpy and gguf from PyPI"
 CMAKE_ARGS="-DGGML_NATIVE=ON" "$DEPS/peer/bin/pip" install --disable-pip-version-check "llama-cpp-python==$VERSION" >&2 ||
   die "llama-cpp-python did not build; a C++ compiler and cmake are needed (scripts/deps.sh)"
-say "done: sparkv bench --peer-python $DEPS/peer/bin/python"
+say "done: sparkv bench prefill --model M.gguf --peer-python $DEPS/peer/bin/python"

@@ -111,6 +111,7 @@ absl::Status DiskStore::CreateSchema() {
 absl::Status DiskStore::Recover() {
   // Unfinished files.
   for (const std::string& name : NamesIn(options_.path + "/tmp")) {
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;  // not ours
     if (::unlink((options_.path + "/tmp/" + name).c_str()) == 0) ++recovery_.removed_files;
   }
   // Rows without their whole file.
@@ -126,7 +127,11 @@ absl::Status DiskStore::Recover() {
       rows[key] = bytes;
       used_bytes_ += bytes;
       struct stat info;
-      if (::stat(ColumnPath(key).c_str(), &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes) {
+      if (::stat(ColumnPath(key).c_str(), &info) != 0) {
+        // Only a file that is not there is lost; one that can't be seen now may come back.
+        if (errno != ENOENT) return ErrnoStatus(errno, ColumnPath(key));
+        broken.push_back(key);
+      } else if (static_cast<uint64_t>(info.st_size) != bytes) {
         broken.push_back(key);
       }
     }
@@ -160,7 +165,8 @@ absl::Status DiskStore::Recover() {
       const absl::StatusOr<Digest> key =
           name.size() == 68 && name.substr(64) == ".col" ? DigestFromHex(name.substr(0, 64))
                                                          : absl::InvalidArgumentError("");
-      if (key.ok() && rows.count(*key) != 0 && folder == name.substr(0, 2)) continue;
+      if (!key.ok()) continue;  // not ours
+      if (rows.count(*key) != 0 && folder == name.substr(0, 2)) continue;
       if (::unlink((columns + "/" + folder + "/" + name).c_str()) == 0) ++recovery_.removed_files;
     }
   }

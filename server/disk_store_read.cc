@@ -181,8 +181,10 @@ absl::StatusOr<ColumnHeader> DiskStore::FindColumn(const Digest& key, const Dige
   }
   absl::StatusOr<ColumnHeader> header = ReadHeader(key);
   if (header.ok()) {
-    RETURN_IF_ERROR(header->CheckIdentity(model_fingerprint, codec_digest, key));
-    return header;
+    const absl::Status identity = header->CheckIdentity(model_fingerprint, codec_digest, key);
+    if (identity.ok()) return header;
+    if (!absl::IsDataLoss(identity)) return identity;
+    header = identity;  // another column's bytes: as good as none
   }
   if (!IsBroken(header.status())) return header.status();
   DropColumn(key).IgnoreError();

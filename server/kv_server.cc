@@ -10,6 +10,11 @@
 #include "common/base/status.h"
 
 namespace sparkv {
+namespace {
+
+constexpr int kSpareThreads = 32;  // beside running precomputes: look-ups, lists, polls
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<KvServer>> KvServer::Start(std::unique_ptr<Prefiller> prefiller,
                                                           const KvServerOptions& options) {
@@ -29,6 +34,9 @@ absl::StatusOr<std::unique_ptr<KvServer>> KvServer::Start(std::unique_ptr<Prefil
                                                  server->precomputer_.get(), options.service);
   grpc::ServerBuilder builder;
   ApplyServerOptions(&builder);
+  grpc::ResourceQuota quota("sparkv-server");
+  quota.SetMaxThreads(options.service.max_precompute_calls + kSpareThreads);
+  builder.SetResourceQuota(quota);
   builder.AddListeningPort(options.listen, credentials, &server->port_);
   builder.RegisterService(server->service_.get());
   server->server_ = builder.BuildAndStart();

@@ -103,6 +103,11 @@ absl::StatusOr<Precomputer::Request> KvService::ParsePrecompute(const v1::Precom
   if (request.name().size() > kMaxNameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("name: got ", request.name().size(), " bytes, allowed: ", kMaxNameBytes));
   }
+  for (const char c : request.name()) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      return absl::InvalidArgumentError("name: control characters are not allowed");
+    }
+  }
   if (!request.model_fingerprint().empty()) {
     ASSIGN_OR_RETURN(const Digest model, DigestField(request.model_fingerprint(), "model_fingerprint"));
     if (model != prefiller_->fingerprint()) {

@@ -55,6 +55,15 @@ Decoder::Decoder(std::shared_ptr<const Model> model, const DecoderOptions& optio
 
 Decoder::~Decoder() = default;
 
+uint32_t Decoder::StepRows(uint32_t history) const {
+  constexpr double kOperations = 8e9;
+  const ModelConfig& c = model_->config();
+  const double q = double{1} * c.heads * c.head_dim, kv = double{1} * c.kv_heads * c.head_dim;
+  const double weights = c.d_model * (2 * q + 2 * kv + 3.0 * c.d_ff);
+  const double rows = kOperations / (2 * weights + 4 * q * history);
+  return static_cast<uint32_t>(std::clamp<double>(rows, kDenseRows, kColumnTokens));
+}
+
 absl::Status Decoder::Check(uint32_t layer, uint32_t begin, uint32_t n, const KvCache& cache) const {
   const ModelConfig& c = model_->config();
   if (cache.geometry() != c.Geometry(cache.geometry().dtype)) {
@@ -118,8 +127,8 @@ absl::Status Decoder::Logits(const float* hidden, uint32_t rows, float* logits) 
 absl::Status Decoder::RunLayers(uint32_t begin, uint32_t n, KvCache* cache, bool last_row, const CancelToken& cancel,
                                 const std::function<void(uint32_t)>& layer_done) {
   const ModelConfig& c = model_->config();
-  const uint32_t step = options_.step_tokens;
-  if (n < kDenseRows && step >= n) return impl_->small.AllLayers(impl_->hidden.data(), begin, n, cache);
+  const uint32_t step = std::min(options_.step_tokens, StepRows(begin + n));
+  if (n < kDenseRows && step >= n) return impl_->small.AllLayers(impl_->hidden.data(), begin, n, cache, cancel);
   for (uint32_t layer = 0; layer < c.layers; ++layer) {
     uint32_t known = 0;  // K, V rows of this layer that the last step has read already
     for (uint32_t done = 0; done < n; done += step) {

@@ -24,7 +24,7 @@ namespace sparkv {
 
 struct DecoderOptions {
   int threads = 0;          // 0: the machine's cores
-  uint32_t step_tokens = 256;  // rows of one layer between two cancellation points of Prefill, 1..kColumnTokens
+  uint32_t step_tokens = 256;  // rows of one layer between two cancellation points of Prefill at most, 1..kColumnTokens
 };
 
 class Decoder {
@@ -35,6 +35,10 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   const Model& model() const { return *model_; }
+
+  // Rows of one layer, behind so much history, that take about a tenth of a second on two cores: the work between two
+  // cancellation points. kDenseRows..kColumnTokens.
+  uint32_t StepRows(uint32_t history) const;
 
   // hidden [n][d_model] = embeddings. InvalidArgument for an id outside the vocabulary.
   absl::Status Embed(std::span<const int32_t> tokens, float* hidden);

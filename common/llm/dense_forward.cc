@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/llm/torch_math.h"
 #include "kernels/cpu_features.h"
@@ -129,18 +130,23 @@ void DenseForward::ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const Kv
   });
 }
 
-void DenseForward::ReserveKv(uint32_t keys) {
-  kv_capacity_ = std::max(keys, std::min(2 * kv_capacity_, kMaxContextTokens));
-  kv_capacity_ = (kv_capacity_ + kPageTokens - 1) / kPageTokens * kPageTokens;
+absl::Status DenseForward::ReserveKv(uint32_t keys) {
   const ModelConfig& c = context_.config;
+  k_.reset();
+  v_.reset();
+  kv_capacity_ = std::max(keys, std::min(2 * kv_capacity_, c.context_length));
+  kv_capacity_ = (kv_capacity_ + kPageTokens - 1) / kPageTokens * kPageTokens;
   k_stride_ = kernels::KeyPanelFloats(kv_capacity_, c.head_dim);
   v_stride_ = kernels::ValuePanelFloats(kv_capacity_, c.head_dim);
   const auto allocate = [&](size_t floats) {
     constexpr std::align_val_t kAlignment{64};
-    return AlignedFloats(static_cast<float*>(::operator new(floats * sizeof(float), kAlignment)));
+    return AlignedFloats(static_cast<float*>(::operator new(floats * sizeof(float), kAlignment, std::nothrow)));
   };
   k_ = allocate(c.kv_heads * k_stride_);
   v_ = allocate(c.kv_heads * v_stride_);
+  if (k_ != nullptr && v_ != nullptr) return absl::OkStatus();
+  kv_capacity_ = 0;
+  return absl::ResourceExhaustedError(absl::StrCat("no memory for a layer's K and V of ", keys, " tokens"));
 }
 
 absl::Status DenseForward::CausalAttention(uint32_t begin, uint32_t n, size_t ld_attended) {
@@ -216,7 +222,7 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
 
   const uint32_t keys = begin + n;
   if (kv_capacity_ < keys) {
-    ReserveKv(keys);
+    RETURN_IF_ERROR(ReserveKv(keys));
     known = 0;  // the rows are gone
   }
   // Panels are written whole.

@@ -33,8 +33,8 @@ class DenseForward {
                         size_t ldy, bool accumulate);
   void ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const KvCache& cache);
 
-  // Room for the K and V of so many tokens; what was there is gone.
-  void ReserveKv(uint32_t keys);
+  // Room for the K and V of so many tokens; what was there is gone. ResourceExhausted.
+  absl::Status ReserveKv(uint32_t keys);
   // attended_ = attention of q_ over k_ and v_: our kernel in panels, LibTorch's products where there is no AVX2.
   absl::Status CausalAttention(uint32_t begin, uint32_t n, size_t ld_attended);
 

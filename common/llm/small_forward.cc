@@ -231,13 +231,17 @@ absl::Status SmallForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
   return absl::OkStatus();
 }
 
-absl::Status SmallForward::AllLayers(float* hidden, uint32_t begin, uint32_t n, KvCache* cache) {
+absl::Status SmallForward::AllLayers(float* hidden, uint32_t begin, uint32_t n, KvCache* cache,
+                                     const CancelToken& cancel) {
   Prepare(begin, n);
+  bool stop = false;  // written by member 0 ahead of a layer's first barrier, read by all behind it
   context_.team.Run([&](int member) {
     for (uint32_t layer = 0; layer < context_.config.layers; ++layer) {
       const Step step{layer, hidden, begin, n};
+      if (member == 0) stop = !cancel.Check().ok();
       ProjectQkv(step, /*q=*/true, /*kv=*/true, member);
       context_.team.Barrier();
+      if (stop) return;
       WriteKv(step, cache, member);
       context_.team.Barrier();
       AttendParts(step, *cache, member);
@@ -248,7 +252,7 @@ absl::Status SmallForward::AllLayers(float* hidden, uint32_t begin, uint32_t n, 
       context_.team.Barrier();
     }
   });
-  return absl::OkStatus();
+  return cancel.Check();
 }
 
 absl::Status SmallForward::Logits(const float* hidden, uint32_t rows, float* logits) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/cancel.h"
 #include "common/kv/kv_cache.h"
 #include "common/llm/forward.h"
 
@@ -19,8 +20,8 @@ class SmallForward {
                        KvCache* cache);
   absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
                       const KvCache& cache);
-  // Project and Attend of every layer in one parallel region.
-  absl::Status AllLayers(float* hidden, uint32_t begin, uint32_t n, KvCache* cache);
+  // Project and Attend of every layer in one parallel region; Cancelled between two layers.
+  absl::Status AllLayers(float* hidden, uint32_t begin, uint32_t n, KvCache* cache, const CancelToken& cancel);
   absl::Status Logits(const float* hidden, uint32_t rows, float* logits);
 
  private:

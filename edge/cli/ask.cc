@@ -190,7 +190,12 @@ absl::Status FillPrompt(const AskOptions& o, Client* client, v1::GenerateRequest
         "got ", o.words.size(), " words, expected ", expected, ":", o.no_context ? "" : " CONTEXT",
         from_file ? "" : " QUESTION", "; put quotes around a question with spaces"));
   }
-  if (!o.no_context) request->set_context(o.words.front());
+  if (!o.no_context) {
+    // On the wire an empty context means none.
+    if (o.words.front().empty()) return absl::InvalidArgumentError("CONTEXT is empty; --no-context asks without one");
+    RETURN_IF_ERROR(CheckUtf8(o.words.front(), "CONTEXT"));
+    request->set_context(o.words.front());
+  }
   if (!o.token_file.empty()) {
     ASSIGN_OR_RETURN(const std::vector<int32_t> ids, ReadTokenFile(o.token_file));
     request->mutable_question_tokens()->Add(ids.begin(), ids.end());

@@ -11,8 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "common/llm/model.h"
 #include "common/rpc/status_conv.h"
 #include "edge/cli/bench.h"
+#include "edge/cli/progress.h"
 #include "sparkv/v1/edge.grpc.pb.h"
 
 namespace sparkv::cli {
@@ -59,12 +61,11 @@ class EdgeClient {
     auto reader = stub_->AddContext(&context, request);
     v1::AddContextResponse response;
     v1::EdgeContext done;
+    Progress progress("precompute", "tokens", /*quiet=*/false);
     while (reader->Read(&response)) {
-      std::fprintf(stderr, "\r  precompute %u of %u tokens, %.0f s left   ", response.tokens_done(),
-                   response.tokens_total(), response.seconds_left());
+      progress.Update(response.tokens_done(), response.tokens_total(), response.seconds_left());
       if (response.has_done()) done = response.done();
     }
-    std::fprintf(stderr, "\n");
     RETURN_IF_ERROR(FromGrpc(reader->Finish()));
     if (!done.on_server()) return absl::UnavailableError("the server did not store the context");
     return done;
@@ -101,13 +102,18 @@ class EdgeClient {
   std::unique_ptr<v1::Edge::Stub> stub_;
 };
 
-// The document cut so that its context has about `tokens` tokens: by characters, measured by adding it.
-std::string CutDocument(const std::string& document, double characters_per_token, uint32_t tokens) {
-  size_t length = static_cast<size_t>(characters_per_token * tokens);
-  std::string text;
-  while (text.size() < length) text += document;
-  while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
-  text.resize(length);
+// The beginning of the document, repeated as needed, that is `tokens` tokens long.
+absl::StatusOr<std::string> CutDocument(const Tokenizer& tokenizer, const std::string& document, uint32_t tokens) {
+  ASSIGN_OR_RETURN(const std::vector<int32_t> once, tokenizer.Encode(document, {}));
+  if (once.empty()) return absl::InvalidArgumentError("the benchmark's document has no tokens");
+  std::vector<int32_t> ids;
+  while (ids.size() < tokens) ids.insert(ids.end(), once.begin(), once.end());
+  ids.resize(tokens);
+  std::string text = tokenizer.Decode(ids);
+  // A token may end inside a character.
+  size_t end = text.size();
+  while (end > 0 && (static_cast<unsigned char>(text[end - 1]) & 0xC0) == 0x80) --end;
+  if (end > 0 && static_cast<unsigned char>(text[end - 1]) >= 0xC0) text.resize(end - 1);
   return text;
 }
 
@@ -116,8 +122,9 @@ class LoadBench {
   LoadBench(const BenchOptions& options, FigureFile* figures) : options_(options), figures_(figures) {}
 
   absl::Status Run() {
-    folder_ = std::filesystem::temp_directory_path() / absl::StrCat("sparkv-bench-", ::getpid());
     std::error_code error;
+    folder_ = std::filesystem::temp_directory_path(error) / absl::StrCat("sparkv-bench-", ::getpid());
+    if (error) return absl::InvalidArgumentError(absl::StrCat("TMPDIR: ", error.message()));
     std::filesystem::create_directories(folder_, error);
     const absl::Status status = RunIn();
     server_.process.reset();
@@ -128,6 +135,7 @@ class LoadBench {
  private:
   absl::Status RunIn() {
     ASSIGN_OR_RETURN(const std::string document, BenchDocument(options_));
+    ASSIGN_OR_RETURN(model_, Model::Load(options_.model));
     ASSIGN_OR_RETURN(server_, StartDaemon({SiblingProgram("sparkv-server"), "--listen", "127.0.0.1:0", "--insecure",
                                            "--model", options_.model, "--data-dir", (folder_ / "server").string(),
                                            "--threads", absl::StrCat(options_.threads)},
@@ -162,10 +170,8 @@ class LoadBench {
     {
       ASSIGN_OR_RETURN(Daemon edge, StartEdge(0));
       EdgeClient client(edge.address);
-      double ratio = 4.2;  // characters a token in English prose; corrected once by what the tokenizer gives
-      ASSIGN_OR_RETURN(v1::EdgeContext added, client.Add(absl::StrCat(name, "-sample"), CutDocument(document, ratio, 200)));
-      ratio *= 200.0 / std::max(1u, added.tokens());
-      ASSIGN_OR_RETURN(added, client.Add(name, CutDocument(document, ratio, size)));
+      ASSIGN_OR_RETURN(const std::string text, CutDocument(model_->tokenizer(), document, size));
+      ASSIGN_OR_RETURN(const v1::EdgeContext added, client.Add(name, text));
       tokens = added.tokens();
       // The level in use decides the bytes; the first load tells them.
       ASSIGN_OR_RETURN(const auto streamed, client.Ask(name, v1::POLICY_STREAM, options_.level));
@@ -244,6 +250,7 @@ class LoadBench {
   const BenchOptions& options_;
   FigureFile* figures_;
   std::filesystem::path folder_;
+  std::shared_ptr<const Model> model_;  // for its tokenizer
   Daemon server_;
 };
 

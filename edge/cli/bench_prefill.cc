@@ -151,8 +151,10 @@ absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures) {
   while (ids.size() < longest + kDecodeSteps) ids.insert(ids.end(), document.begin(), document.end());
   ids.resize(longest + kDecodeSteps);
 
+  std::error_code no_folder;
   const std::string tokens_path =
-      (std::filesystem::temp_directory_path() / absl::StrCat("sparkv-bench-", ::getpid(), ".json")).string();
+      (std::filesystem::temp_directory_path(no_folder) / absl::StrCat("sparkv-bench-", ::getpid(), ".json")).string();
+  if (no_folder) return absl::InvalidArgumentError(absl::StrCat("TMPDIR: ", no_folder.message()));
   RETURN_IF_ERROR(WriteFileDurably(tokens_path, nlohmann::json(ids).dump()));
   absl::StatusOr<std::vector<Peer>> started = StartPeers(options, tokens_path, threads);
   std::error_code ignored;

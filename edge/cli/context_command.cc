@@ -63,10 +63,13 @@ absl::Status Add(const AddOptions& o) {
   ASSIGN_OR_RETURN(const std::string text, ReadInput(o.file));
   RETURN_IF_ERROR(CheckUtf8(text, o.file == "-" ? "stdin" : o.file));
   RETURN_IF_ERROR(CheckUtf8(o.system, "--system"));
+  const std::string name = !o.name.empty() ? o.name
+                           : o.file == "-" ? "stdin"
+                                           : std::filesystem::path(o.file).filename().string();
+  RETURN_IF_ERROR(CheckUtf8(name, o.name.empty() ? "the file's name (say --name)" : "--name"));
+  RETURN_IF_ERROR(CheckUtf8(o.codec, "--codec"));
   v1::AddContextRequest request;
-  request.set_name(!o.name.empty() ? o.name
-                   : o.file == "-" ? "stdin"
-                                   : std::filesystem::path(o.file).filename().string());
+  request.set_name(name);
   request.set_text(text);
   request.set_raw(o.raw);
   request.set_system(o.system);
@@ -174,7 +177,7 @@ void AddContextCommands(CLI::App* app, int* exit_code) {
   add->add_option("--name", add_options->name, "what to call it; default: the file's name");
   add->add_option("--system", add_options->system,
                   "system prompt before it; default: the template's");
-  add->add_option("--codec", add_options->codec, "codec of the stored KV; default: the server's");
+  add->add_option("--codec", add_options->codec, "codec of the stored KV; default: generic");
   add->add_flag("--raw", add_options->raw, "plain tokens, no chat template");
   AddClientOptions(add, &add_options->client);
   add->footer(

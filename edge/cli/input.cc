@@ -40,7 +40,12 @@ size_t CharacterBytes(const std::string& s, size_t i) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadInput(const std::string& path) {
-  if (path != "-") return ReadFile(path, kMaxBytes);
+  if (path != "-") {
+    absl::StatusOr<std::string> text = ReadFile(path, kMaxBytes);
+    // Of a file here: NotFound stays, the rest is the caller's to put right.
+    if (!text.ok() && !absl::IsNotFound(text.status())) return absl::InvalidArgumentError(text.status().message());
+    return text;
+  }
   std::string text;
   char buffer[1 << 16];
   while (true) {
@@ -49,7 +54,7 @@ absl::StatusOr<std::string> ReadInput(const std::string& path) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, "stdin");
     if (text.size() + static_cast<size_t>(n) > kMaxBytes) {
-      return absl::ResourceExhaustedError(absl::StrCat("stdin: more than ", kMaxBytes, " bytes"));
+      return absl::InvalidArgumentError(absl::StrCat("stdin: more than ", kMaxBytes, " bytes"));
     }
     text.append(buffer, static_cast<size_t>(n));
   }

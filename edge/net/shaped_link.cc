@@ -115,10 +115,12 @@ class Pump {
     bool open = true;
     while (open || !queue.empty()) {
       const double now = NowSeconds();
-      const bool take = open && leaves - now < kBacklogSeconds;
+      // A reader that takes nothing holds the sender up like a full link.
+      const bool stuck = !queue.empty() && now - queue.front().due > kBacklogSeconds;
+      const bool take = open && !stuck && leaves - now < kBacklogSeconds;
       const bool due = !queue.empty() && queue.front().due <= now;
       double wait = 1.0;
-      if (open && !take) wait = std::min(wait, leaves - now - kBacklogSeconds);
+      if (open && !stuck && !take) wait = std::min(wait, leaves - now - kBacklogSeconds);
       if (!queue.empty() && !due) wait = std::min(wait, queue.front().due - now);
       pollfd fds[3] = {
           {stop_, POLLIN, 0}, {take ? from_ : -1, POLLIN, 0}, {due ? to_ : -1, POLLOUT, 0}};

@@ -33,9 +33,9 @@ absl::StatusOr<RateTrace> RateTrace::Intervals(std::vector<double> mbit, double 
     return absl::InvalidArgumentError(
         absl::StrCat(mbit.size(), " rates, allowed: 1..", kMaxIntervals));
   }
-  if (!(interval_s > 0 && interval_s <= 86400)) {
+  if (!(interval_s >= 1e-3 && interval_s <= 86400)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("an interval of ", interval_s, " s, allowed: above 0 to 86400"));
+        absl::StrCat("an interval of ", interval_s, " s, allowed: 0.001 to 86400"));
   }
   bool any = false;
   for (const double rate : mbit) {

@@ -5,7 +5,8 @@ target_compile_options(sparkv_options INTERFACE
   -Wall -Wextra -Werror $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> -Wno-missing-field-initializers)
 if(SPARKV_SANITIZE)
   target_compile_options(sparkv_options INTERFACE
-    -fsanitize=${SPARKV_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    -fsanitize=${SPARKV_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized>)  # GCC 12 warns of instrumented library headers
   target_link_options(sparkv_options INTERFACE -fsanitize=${SPARKV_SANITIZE})
 endif()
 if(SPARKV_FUZZ)

@@ -296,12 +296,16 @@ TEST_CASE("D2: at open, orphans and unfinished files go, rows without their whol
   Digest orphan{};
   std::filesystem::create_directories(folder.path + "/columns/00");
   std::ofstream(FileOf(folder.path, orphan)) << "x";
-  std::ofstream(folder.path + "/columns/00/strange") << "x";
   std::ofstream(folder.path + "/tmp/7") << "x";
+  // Somebody else's, in a folder that was no empty one: they stay.
+  std::ofstream(folder.path + "/columns/00/strange") << "x";
+  std::ofstream(folder.path + "/tmp/notes.txt") << "x";
   auto store = OpenStore(folder.path);
   CHECK(store->recovery().dropped_columns == 2);
   CHECK(store->recovery().dropped_contexts == 2);
-  CHECK(store->recovery().removed_files == 3);
+  CHECK(store->recovery().removed_files == 2);
+  CHECK(std::filesystem::remove(folder.path + "/columns/00/strange"));
+  CHECK(std::filesystem::remove(folder.path + "/tmp/notes.txt"));
   CHECK(absl::IsNotFound(store->OpenContext(records[0].id).status()));
   CHECK(absl::IsNotFound(store->OpenContext(records[1].id).status()));
   REQUIRE_OK(ReadWhole(store.get(), records[2].id));
