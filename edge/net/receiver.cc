@@ -43,6 +43,8 @@ void Receiver::Start(ItemSink* sink) {
     absl::MutexLock lock(&mutex_);
     requests_.push_front(std::move(open));
   }
+  // The metadata goes with the first message, on the writer: here nothing waits for a connection.
+  context_.set_initial_metadata_corked(true);
   call_ = stub_->Fetch(&context_);
   writer_ = std::thread([this] { WriteRequests(); });
   reader_ = std::thread([this] { ReadResponses(); });
