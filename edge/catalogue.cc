@@ -13,6 +13,7 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/kv/geometry.h"
+#include "common/rpc/wire.h"
 
 namespace sparkv {
 namespace {
@@ -178,10 +179,7 @@ absl::Status Catalogue::CheckNameLocked(const std::string& name, const Digest& i
     return absl::InvalidArgumentError(absl::StrCat("name: got ", name.size(), " bytes, 1 to ",
                                                    kMaxContextNameBytes, " are allowed"));
   }
-  for (const unsigned char c : name) {
-    if (c < 0x20 || c == 0x7F)
-      return absl::InvalidArgumentError("name: control characters are not allowed");
-  }
+  RETURN_IF_ERROR(CheckNoControlCharacters(name));
   // Else the name would hide a context's id.
   if (LooksLikeContextId(name) && DigestToHex(id).substr(0, name.size()) != name) {
     return absl::InvalidArgumentError(

@@ -18,9 +18,9 @@ constexpr uint64_t kMinBytesToLearn = 256 << 10;
 
 // Rows between two cancellation checks: as many as keep a step near 100 ms, since each step expands
 // the layer's weights anew.
-uint32_t StepRows(const ComputeCosts& costs, uint32_t context_tokens) {
+uint32_t StepRows(const Decoder& decoder, const ComputeCosts& costs, uint32_t context_tokens) {
+  if (costs.dense_row <= 0) return decoder.StepRows(context_tokens);  // nothing was measured
   uint32_t rows = context_tokens <= 4096 ? kColumnTokens : kColumnTokens / 2;
-  if (costs.dense_row <= 0) return 0;  // nothing was measured
   while (rows > 64 && costs.Attend(context_tokens, rows) > 0.1) rows /= 2;
   return rows;
 }
@@ -78,8 +78,7 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
   out.policy = request.policy;
 
   LoadJob job{.context = tokens, .query = request.query, .cache = cache, .cancel = request.cancel};
-  job.step_rows = StepRows(costs_, context_tokens);
-  if (job.step_rows == 0) job.step_rows = decoder_->StepRows(context_tokens);
+  job.step_rows = StepRows(*decoder_, costs_, context_tokens);
   LoadProblem& problem = job.problem;
   problem.layers = config.layers;
   problem.compute = costs_;

@@ -12,7 +12,7 @@ namespace {
 using Lanes = float __attribute__((vector_size(16), aligned(4), may_alias));
 
 template <size_t kCount>
-void MultiplyRowsScalar(const float* x, size_t ldx, const float* panel, size_t depth, float* y, size_t ldy, bool add) {
+void MultiplyScalar(const float* x, size_t ldx, const float* panel, size_t depth, float* y, size_t ldy, bool add) {
   constexpr size_t kParts = kPanelColumns / 4;
   Lanes sum[kCount][kParts] = {};
   for (size_t p = 0; p < depth; ++p) {
@@ -29,18 +29,6 @@ void MultiplyRowsScalar(const float* x, size_t ldx, const float* panel, size_t d
   }
 }
 
-void MultiplyScalar(const float* x, size_t ldx, size_t rows, const float* panel, size_t depth, float* y, size_t ldy,
-                    bool add) {
-  switch (rows) {
-    case 1: return MultiplyRowsScalar<1>(x, ldx, panel, depth, y, ldy, add);
-    case 2: return MultiplyRowsScalar<2>(x, ldx, panel, depth, y, ldy, add);
-    case 3: return MultiplyRowsScalar<3>(x, ldx, panel, depth, y, ldy, add);
-    case 4: return MultiplyRowsScalar<4>(x, ldx, panel, depth, y, ldy, add);
-    case 5: return MultiplyRowsScalar<5>(x, ldx, panel, depth, y, ldy, add);
-    default: return MultiplyRowsScalar<6>(x, ldx, panel, depth, y, ldy, add);
-  }
-}
-
 void TransposeScalar(const float* rows, size_t stride, size_t depth, float* panel) {
   for (size_t p = 0; p < depth; ++p) {
     for (size_t i = 0; i < 8; ++i) panel[p * kPanelColumns + i] = rows[i * stride + p];
@@ -49,8 +37,8 @@ void TransposeScalar(const float* rows, size_t stride, size_t depth, float* pane
 
 #if defined(__x86_64__)
 template <size_t kCount>
-SPARKV_AVX2_INLINE void MultiplyRows(const float* x, size_t ldx, const float* panel, size_t depth, float* y, size_t ldy,
-                                     bool add) {
+SPARKV_AVX2 void MultiplyAvx2(const float* x, size_t ldx, const float* panel, size_t depth, float* y, size_t ldy,
+                              bool add) {
   __m256 sum[kCount][2];
 #pragma GCC unroll 6
   for (size_t i = 0; i < kCount; ++i) {
@@ -76,18 +64,6 @@ SPARKV_AVX2_INLINE void MultiplyRows(const float* x, size_t ldx, const float* pa
     }
     _mm256_storeu_ps(y, sum[i][0]);
     _mm256_storeu_ps(y + 8, sum[i][1]);
-  }
-}
-
-SPARKV_AVX2 void MultiplyAvx2(const float* x, size_t ldx, size_t rows, const float* panel, size_t depth, float* y,
-                              size_t ldy, bool add) {
-  switch (rows) {
-    case 1: return MultiplyRows<1>(x, ldx, panel, depth, y, ldy, add);
-    case 2: return MultiplyRows<2>(x, ldx, panel, depth, y, ldy, add);
-    case 3: return MultiplyRows<3>(x, ldx, panel, depth, y, ldy, add);
-    case 4: return MultiplyRows<4>(x, ldx, panel, depth, y, ldy, add);
-    case 5: return MultiplyRows<5>(x, ldx, panel, depth, y, ldy, add);
-    default: return MultiplyRows<6>(x, ldx, panel, depth, y, ldy, add);
   }
 }
 
@@ -119,11 +95,15 @@ SPARKV_AVX2 void TransposeAvx2(const float* rows, size_t stride, size_t depth, f
 
 }  // namespace
 
-const MicroKernels kScalarMicroKernels = {MultiplyScalar, TransposeScalar};
+const MicroKernels kScalarMicroKernels = {
+    {MultiplyScalar<1>, MultiplyScalar<2>, MultiplyScalar<3>, MultiplyScalar<4>, MultiplyScalar<5>, MultiplyScalar<6>},
+    TransposeScalar};
 
 const MicroKernels& BestMicroKernels() {
 #if defined(__x86_64__)
-  static constexpr MicroKernels kAvx2 = {MultiplyAvx2, TransposeAvx2};
+  static constexpr MicroKernels kAvx2 = {
+      {MultiplyAvx2<1>, MultiplyAvx2<2>, MultiplyAvx2<3>, MultiplyAvx2<4>, MultiplyAvx2<5>, MultiplyAvx2<6>},
+      TransposeAvx2};
   if (HasAvx2()) return kAvx2;
 #endif
   return kScalarMicroKernels;

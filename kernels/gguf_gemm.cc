@@ -24,9 +24,8 @@ size_t Depth(size_t block, size_t k) {
   return std::min(most, (even + block - 1) / block * block);
 }
 
-using Dequantize = absl::Status (*)(GgmlType, const void*, float*, size_t);
 struct Twin {
-  Dequantize dequantize;
+  absl::Status (*dequantize)(GgmlType, const void*, float*, size_t);
   const internal::MicroKernels& micro;
 };
 

@@ -103,11 +103,7 @@ absl::StatusOr<Precomputer::Request> KvService::ParsePrecompute(const v1::Precom
   if (request.name().size() > kMaxNameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("name: got ", request.name().size(), " bytes, allowed: ", kMaxNameBytes));
   }
-  for (const char c : request.name()) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      return absl::InvalidArgumentError("name: control characters are not allowed");
-    }
-  }
+  RETURN_IF_ERROR(CheckNoControlCharacters(request.name()));
   if (!request.model_fingerprint().empty()) {
     ASSIGN_OR_RETURN(const Digest model, DigestField(request.model_fingerprint(), "model_fingerprint"));
     if (model != prefiller_->fingerprint()) {

@@ -63,20 +63,24 @@ absl::Status DenseForward::Multiply(std::initializer_list<const Matrix*> stack, 
   return absl::OkStatus();
 }
 
+void DenseForward::Norm(const float* hidden, uint32_t n, const std::vector<float>& weight) {
+  const size_t d = context_.config.d_model, ldx = kernels::GemmStride(d);
+  Resize(&normed_, n * ldx);
+  context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
+    for (size_t r = from; r < to; ++r) {
+      kernels::RmsNorm(hidden + r * d, weight.data(), context_.config.rms_epsilon, &normed_[r * ldx], d);
+    }
+  });
+}
+
 absl::Status DenseForward::Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n,
                                    KvCache* cache) {
   const ModelConfig& c = context_.config;
   const LayerWeights& w = context_.weights.layers[layer];
   const size_t d = c.d_model, kv = context_.kv_width(), dim = c.head_dim;
-  const size_t ldx = kernels::GemmStride(d);
-  Resize(&normed_, n * ldx);
+  Norm(hidden, n, w.attention_norm);
   Resize(&wide_, n * 2 * kv);
-  context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
-    for (size_t r = from; r < to; ++r) {
-      kernels::RmsNorm(hidden + r * d, w.attention_norm.data(), c.rms_epsilon, &normed_[r * ldx], d);
-    }
-  });
-  RETURN_IF_ERROR(Multiply({&w.k, &w.v}, normed_.data(), ldx, n, wide_.data(), 2 * kv, false));
+  RETURN_IF_ERROR(Multiply({&w.k, &w.v}, normed_.data(), kernels::GemmStride(d), n, wide_.data(), 2 * kv, false));
   context_.rope.Reserve(begin + n);
   context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
     for (size_t r = from; r < to; ++r) {
@@ -139,7 +143,6 @@ absl::Status DenseForward::ReserveKv(uint32_t keys) {
   k_stride_ = kernels::KeyPanelFloats(kv_capacity_, c.head_dim);
   v_stride_ = kernels::ValuePanelFloats(kv_capacity_, c.head_dim);
   const auto allocate = [&](size_t floats) {
-    constexpr std::align_val_t kAlignment{64};
     return AlignedFloats(static_cast<float*>(::operator new(floats * sizeof(float), kAlignment, std::nothrow)));
   };
   k_ = allocate(c.kv_heads * k_stride_);
@@ -192,16 +195,8 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
   const size_t d = c.d_model, q = context_.q_width(), dim = c.head_dim, ff = c.d_ff;
   const size_t ldx = kernels::GemmStride(d), ld_attended = kernels::GemmStride(q), ld_act = kernels::GemmStride(ff);
   const size_t group = context_.group();
-  const auto norm = [&](const std::vector<float>& weight) {
-    context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
-      for (size_t r = from; r < to; ++r) {
-        kernels::RmsNorm(hidden + r * d, weight.data(), c.rms_epsilon, &normed_[r * ldx], d);
-      }
-    });
-  };
-  Resize(&normed_, n * ldx);
   Resize(&wide_, n * std::max(q, 2 * ff));
-  norm(w.attention_norm);
+  Norm(hidden, n, w.attention_norm);
   RETURN_IF_ERROR(Multiply({&w.q}, normed_.data(), ldx, n, wide_.data(), q, false));
 
   // Query rows go by KV head, [kv_heads][n][group][dim].
@@ -231,7 +226,7 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
   RETURN_IF_ERROR(CausalAttention(begin, n, ld_attended));
   RETURN_IF_ERROR(Multiply({&w.o}, attended_.data(), ld_attended, n, hidden, d, true));
 
-  norm(w.ffn_norm);
+  Norm(hidden, n, w.ffn_norm);
   RETURN_IF_ERROR(Multiply({&w.gate, &w.up}, normed_.data(), ldx, n, wide_.data(), 2 * ff, false));
   Resize(&act_, n * ld_act);
   context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
@@ -244,17 +239,9 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
 }
 
 absl::Status DenseForward::Logits(const float* hidden, uint32_t rows, float* logits) {
-  const ModelConfig& c = context_.config;
   const Matrix& output = context_.weights.output;
-  const size_t d = c.d_model, ldx = kernels::GemmStride(d);
-  Resize(&normed_, rows * ldx);
-  context_.team.ParallelFor(rows, kRowGrain, [&](size_t from, size_t to) {
-    for (size_t r = from; r < to; ++r) {
-      kernels::RmsNorm(hidden + r * d, context_.weights.output_norm.data(), c.rms_epsilon,
-                       &normed_[r * ldx], d);
-    }
-  });
-  return Multiply({&output}, normed_.data(), ldx, rows, logits, output.rows, false);
+  Norm(hidden, rows, context_.weights.output_norm);
+  return Multiply({&output}, normed_.data(), kernels::GemmStride(context_.config.d_model), rows, logits, output.rows, false);
 }
 
 }  // namespace sparkv

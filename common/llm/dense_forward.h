@@ -28,6 +28,8 @@ class DenseForward {
   absl::Status Logits(const float* hidden, uint32_t rows, float* logits);
 
  private:
+  // normed_ [n][GemmStride(d_model)] = the RMS norm of hidden [n][d_model].
+  void Norm(const float* hidden, uint32_t n, const std::vector<float>& weight);
   // y [n][ldy] = or += x [n][ldx] times the matrices, stacked by rows, transposed.
   absl::Status Multiply(std::initializer_list<const Matrix*> stack, const float* x, size_t ldx, uint32_t n, float* y,
                         size_t ldy, bool accumulate);
@@ -38,8 +40,9 @@ class DenseForward {
   // attended_ = attention of q_ over k_ and v_: our kernel in panels, LibTorch's products where there is no AVX2.
   absl::Status CausalAttention(uint32_t begin, uint32_t n, size_t ld_attended);
 
+  static constexpr std::align_val_t kAlignment{64};  // panels begin a cache line
   struct FreeAligned {
-    void operator()(float* p) const { ::operator delete(p, std::align_val_t{64}); }
+    void operator()(float* p) const { ::operator delete(p, kAlignment); }
   };
   using AlignedFloats = std::unique_ptr<float[], FreeAligned>;
 

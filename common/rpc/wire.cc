@@ -133,4 +133,11 @@ absl::StatusOr<Manifest> FromProto(const v1::Manifest& manifest) {
   return out;
 }
 
+absl::Status CheckNoControlCharacters(const std::string& name) {
+  for (const unsigned char c : name) {
+    if (c < 0x20 || c == 0x7F) return absl::InvalidArgumentError("name: control characters are not allowed");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace sparkv

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -20,6 +21,8 @@ inline constexpr uint64_t kDefaultWindowBytes = 4u << 20;
 inline constexpr uint64_t kMaxWindowBytes = 64u << 20;
 inline constexpr size_t kMaxRequestTextBytes = 64u << 20;              // PrecomputeRequest.text
 inline constexpr size_t kMaxNameBytes = 256;
+// InvalidArgument for a control character: a terminal that lists names would obey it.
+absl::Status CheckNoControlCharacters(const std::string& name);
 inline constexpr size_t kMaxSystemBytes = 1u << 20;
 inline constexpr uint32_t kMaxListLimit = 1000;
 inline constexpr uint32_t kMaxActiveBlocks = 1u << 16;
