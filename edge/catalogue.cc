@@ -137,7 +137,8 @@ absl::StatusOr<std::unique_ptr<Catalogue>> Catalogue::Open(const std::string& fo
     return absl::UnavailableError(
         absl::StrCat("cannot make the context folder ", folder, ": ", error.message()));
   }
-  std::unique_ptr<Catalogue> catalogue(new Catalogue(folder));
+  ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> folder_lock, FolderLock::Take(folder));
+  std::unique_ptr<Catalogue> catalogue(new Catalogue(folder, std::move(folder_lock)));
   fs::directory_iterator it(folder, error);
   if (error) {
     return absl::UnavailableError(

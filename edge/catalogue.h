@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/folder_lock.h"
 #include "common/base/sha256.h"
 
 namespace sparkv {
@@ -43,8 +44,9 @@ absl::StatusOr<CatalogueEntry> DecodeCatalogueEntry(std::string_view bytes);
 // Thread-safe.
 class Catalogue {
  public:
-  // Reads the folder (made when absent). Files that cannot be read or are broken are left alone and
-  // named in `broken`. Unavailable when the folder cannot be made or listed.
+  // Reads the folder (made when absent) and keeps others off it. Files that cannot be read or are
+  // broken are left alone and named in `broken`. Unavailable when the folder cannot be made or
+  // listed, FailedPrecondition when another process uses it.
   static absl::StatusOr<std::unique_ptr<Catalogue>> Open(const std::string& folder);
 
   // Adds or replaces the entry of (id, name); after Ok it survives a crash. InvalidArgument when
@@ -67,7 +69,8 @@ class Catalogue {
 
  private:
   using Key = std::pair<Digest, std::string>;
-  explicit Catalogue(std::string folder) : folder_(std::move(folder)) {}
+  Catalogue(std::string folder, std::unique_ptr<FolderLock> lock)
+      : folder_(std::move(folder)), folder_lock_(std::move(lock)) {}
   std::string PathOf(const CatalogueEntry& entry) const;
   absl::StatusOr<std::vector<Key>> Match(const std::string& reference) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -75,6 +78,7 @@ class Catalogue {
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   const std::string folder_;
+  const std::unique_ptr<FolderLock> folder_lock_;
   std::vector<std::string> broken_;
   mutable absl::Mutex mutex_;
   std::map<Key, CatalogueEntry> entries_ ABSL_GUARDED_BY(mutex_);

@@ -95,14 +95,9 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
     const Manifest& manifest = *request.context->manifest;
     ASSIGN_OR_RETURN(job.decoder, FindDecoder(manifest.codec));
     const CodecInfo& info = job.decoder->info();
-    // The daemon's own default may be no level of this codec.
-    int level = info.PlanesForLevel(static_cast<int>(request.level)).ok()
-                    ? static_cast<int>(request.level)
-                    : 0;
-    if (level == 0) level = info.default_level;
-    ASSIGN_OR_RETURN(const int planes, info.PlanesForLevel(level));
+    ASSIGN_OR_RETURN(const int planes, info.PlanesForLevel(static_cast<int>(request.level)));
     job.planes = static_cast<uint32_t>(planes);
-    out.level = static_cast<uint32_t>(level);
+    out.level = request.level;
     out.exact = info.lossless && planes == info.planes;
     for (uint32_t t = 0; t < problem.columns(); ++t) {
       for (uint32_t l = 0; l < problem.layers; ++l) {

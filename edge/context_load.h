@@ -24,7 +24,7 @@ namespace sparkv {
 struct ContextLoadRequest {
   const ResolvedContext* context = nullptr;
   v1::Policy policy = v1::POLICY_LOCAL;  // specified
-  uint32_t level = 0;                    // 0: the codec's default
+  uint32_t level = 0;                    // one of the context's codec
   std::span<const int32_t> query;        // ids after the context; may be empty
   absl::Duration origin;                 // clock time from which the timeline counts
   CancelToken cancel;

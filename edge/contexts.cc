@@ -109,10 +109,11 @@ std::string Contexts::Mismatch(const CatalogueEntry& entry, const Manifest& mani
   return "";
 }
 
-void Contexts::LookUp(ResolvedContext* context) {
+void Contexts::LookUp(ResolvedContext* context, ServerClient::CancelledFn cancelled) {
   if (server_ == nullptr) return;
   const absl::Duration begin = RealClock().Now();
-  absl::StatusOr<Manifest> manifest = server_->Lookup(context->entry.id, kLookupDeadline);
+  absl::StatusOr<Manifest> manifest =
+      server_->Lookup(context->entry.id, kLookupDeadline, nullptr, std::move(cancelled));
   if (manifest.ok()) {
     const std::string mismatch = Mismatch(context->entry, *manifest);
     if (mismatch.empty()) {
@@ -134,14 +135,20 @@ void Contexts::LookUp(ResolvedContext* context) {
   context->lookup_ms = absl::ToDoubleMilliseconds(RealClock().Now() - begin);
 }
 
-absl::Status Contexts::CheckLevel(const CatalogueEntry& entry, uint32_t level) const {
-  if (level == 0) return absl::OkStatus();
-  const absl::StatusOr<const BlockDecoder*> decoder = FindDecoder(entry.codec);
-  if (!decoder.ok()) return absl::OkStatus();  // computed here anyway
-  if (level > 64)
+absl::StatusOr<uint32_t> Contexts::LevelFor(const CatalogueEntry& entry, uint32_t level,
+                                            uint32_t fallback) const {
+  constexpr uint32_t kMaxLevel = 64;
+  if (level > kMaxLevel)
     return absl::InvalidArgumentError(
-        absl::StrCat("level: got ", level, ", at most 64 is allowed"));
-  return (*decoder)->info().PlanesForLevel(static_cast<int>(level)).status();
+        absl::StrCat("level: got ", level, ", at most ", kMaxLevel, " is allowed"));
+  const absl::StatusOr<const BlockDecoder*> decoder = FindDecoder(entry.codec);
+  if (!decoder.ok()) return 0;
+  const CodecInfo& info = (*decoder)->info();
+  if (level == 0 && fallback <= kMaxLevel && info.PlanesForLevel(static_cast<int>(fallback)).ok())
+    level = fallback;
+  if (level == 0) level = static_cast<uint32_t>(info.default_level);
+  RETURN_IF_ERROR(info.PlanesForLevel(static_cast<int>(level)).status());
+  return level;
 }
 
 std::string Contexts::ServerState() {

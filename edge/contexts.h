@@ -39,10 +39,13 @@ class Contexts {
   // takes).
   absl::StatusOr<ResolvedContext> Resolve(const std::string& reference);
   // Asks the server for the manifest. Never fails: `degraded` says why there is none. Without a
-  // server: nothing.
-  void LookUp(ResolvedContext* context);
-  // InvalidArgument unless 0 or a level of the context's codec.
-  absl::Status CheckLevel(const CatalogueEntry& entry, uint32_t level) const;
+  // server: nothing. `cancelled` ends it early.
+  void LookUp(ResolvedContext* context, ServerClient::CancelledFn cancelled);
+  // The codec level that a request for `level` means: 0 is `fallback`, and where that is 0 or no
+  // level of the context's codec, the codec's default. InvalidArgument for any other level that the
+  // codec lacks; 0 when the codec is unknown here, so that nothing can be streamed.
+  absl::StatusOr<uint32_t> LevelFor(const CatalogueEntry& entry, uint32_t level,
+                                    uint32_t fallback) const;
 
   // Tokenizes, records and, with a server, has it precomputed. `progress` gets messages without
   // `done`.

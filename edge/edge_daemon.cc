@@ -113,6 +113,7 @@ std::shared_ptr<grpc::Channel> EdgeDaemon::InProcessChannel() {
 
 void EdgeDaemon::Stop() {
   if (service_) service_->Stop();
+  if (server_client_) server_client_->CancelAll();
   if (sessions_) sessions_->Shutdown();
   if (server_) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
 }

@@ -16,10 +16,12 @@ constexpr absl::Duration kPoll = absl::Milliseconds(20);
 
 grpc::Status EdgeService::Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                                    grpc::ServerWriter<v1::GenerateResponse>* writer) {
-  return ToGrpc(sessions_->Generate(
-      *request,
-      {.write = [writer](const v1::GenerateResponse& response) { return writer->Write(response); },
-       .alive = [this, context] { return Alive(*context); }}));
+  return Ended(*context, sessions_->Generate(
+                             *request, {.write =
+                                            [writer](const v1::GenerateResponse& response) {
+                                              return writer->Write(response);
+                                            },
+                                        .alive = [this, context] { return Alive(*context); }}));
 }
 
 grpc::Status EdgeService::Load(grpc::ServerContext* context, const v1::LoadRequest* request,
@@ -31,8 +33,9 @@ grpc::Status EdgeService::Load(grpc::ServerContext* context, const v1::LoadReque
     if (response.has_result()) *out.mutable_result() = response.result();
     return writer->Write(out);
   };
-  return ToGrpc(sessions_->Load(
-      *request, {.write = write, .alive = [this, context] { return Alive(*context); }}));
+  return Ended(*context, sessions_->Load(*request, {.write = write, .alive = [this, context] {
+                                                      return Alive(*context);
+                                                    }}));
 }
 
 grpc::Status EdgeService::AddContext(grpc::ServerContext* context,
@@ -57,7 +60,7 @@ grpc::Status EdgeService::AddContext(grpc::ServerContext* context,
     if (!Alive(*context) || (event && !writer->Write(*event))) cancel.Cancel();
   }
   worker.join();
-  return ToGrpc(*finished);
+  return Ended(*context, *finished);
 }
 
 grpc::Status EdgeService::ListContexts(grpc::ServerContext*, const v1::ListContextsRequest*,
@@ -100,6 +103,13 @@ grpc::Status EdgeService::Status(grpc::ServerContext*, const v1::StatusRequest*,
   response->set_cpu_features(facts_.cpu_features);
   response->set_context_length(model_->config().context_length);
   return grpc::Status::OK;
+}
+
+grpc::Status EdgeService::Ended(const grpc::ServerContext& context,
+                                const absl::Status& status) const {
+  if (status.code() == absl::StatusCode::kCancelled && stopping_ && !context.IsCancelled())
+    return ToGrpc(absl::UnavailableError("the daemon is shutting down"));
+  return ToGrpc(status);
 }
 
 void EdgeService::MarkLoaded(v1::EdgeContext* context) const {

@@ -48,6 +48,8 @@ class EdgeService final : public v1::Edge::Service {
   bool Alive(const grpc::ServerContext& context) const {
     return !stopping_ && !context.IsCancelled();
   }
+  // The status of a call that has ended: one that only the daemon's end cancelled is Unavailable.
+  grpc::Status Ended(const grpc::ServerContext& context, const absl::Status& status) const;
   void MarkLoaded(v1::EdgeContext* context) const;
 
   const Model* const model_;

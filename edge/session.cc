@@ -62,6 +62,7 @@ struct Sessions::Work {
   v1::GenerateRequest request;  // of Load: context, policy, level, drop_loaded
   bool load_only = false;
   std::optional<ResolvedContext> context;
+  uint32_t level = 0;  // of the context's codec
   GenerationOptions generation;
   std::optional<StopStrings> stops;
   absl::Duration received;
@@ -186,7 +187,7 @@ bool Sessions::GoodEnough(const HeldKv* held, const Work& work) const {
   if (held == nullptr || held->level == 0) return held != nullptr;
   const v1::GenerateRequest& request = work.request;
   if (work.context && request.policy() == v1::POLICY_LOCAL) return false;
-  return (request.level() != 0 ? request.level() : options_.level) <= held->level;
+  return work.level <= held->level;
 }
 
 absl::Status Sessions::Enqueue(std::shared_ptr<Work> work, const Client& client) {
@@ -199,10 +200,11 @@ absl::Status Sessions::Enqueue(std::shared_ptr<Work> work, const Client& client)
     absl::StatusOr<ResolvedContext> context = contexts_->Resolve(request.context());
     if (!context.ok()) return context.status();
     work->context = *std::move(context);
-    RETURN_IF_ERROR(contexts_->CheckLevel(work->context->entry, request.level()));
+    ASSIGN_OR_RETURN(work->level,
+                     contexts_->LevelFor(work->context->entry, request.level(), options_.level));
     if (want_manifest &&
         (request.drop_loaded() || !GoodEnough(kv_.Find(work->context_key()).get(), *work))) {
-      contexts_->LookUp(&*work->context);
+      contexts_->LookUp(&*work->context, [&client] { return !client.alive(); });
     }
   }
   work->posted = RealClock().Now();
@@ -364,18 +366,19 @@ absl::Status Sessions::LoadInto(Work* work, KvCache* cache, std::vector<float>* 
   ResolvedContext& context = *work->context;
   v1::Usage* usage = work->result.mutable_usage();
   if (work->request.policy() != v1::POLICY_LOCAL && !context.manifest && context.degraded.empty()) {
-    contexts_->LookUp(&context);  // it was resident when the request came
+    // It was resident when the request came.
+    contexts_->LookUp(&context, [work] { return work->cancel.cancelled(); });
+    RETURN_IF_ERROR(work->cancel.Check());
   }
   const uint32_t context_tokens = static_cast<uint32_t>(work->context_tokens);
   const std::span<const int32_t> query =
       std::span<const int32_t>(work->ids).subspan(context_tokens);
-  ContextLoadRequest load{
-      .context = &context,
-      .policy = work->request.policy(),
-      .level = work->request.level() != 0 ? work->request.level() : options_.level,
-      .query = query,
-      .origin = work->received,
-      .cancel = work->cancel};
+  ContextLoadRequest load{.context = &context,
+                          .policy = work->request.policy(),
+                          .level = work->level,
+                          .query = query,
+                          .origin = work->received,
+                          .cancel = work->cancel};
   load.progress = [work](const v1::GenerateResponse::Loading& loading) {
     v1::GenerateResponse response;
     *response.mutable_loading() = loading;

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,24 +66,15 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const DiskStoreOption
 }
 
 DiskStore::~DiskStore() {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (db_ != nullptr) FlushUses().IgnoreError();
-    db_.reset();
-  }
-  if (lock_fd_ >= 0) ::close(lock_fd_);
+  absl::MutexLock lock(&mutex_);
+  if (db_ != nullptr) FlushUses().IgnoreError();
+  db_.reset();
 }
 
 absl::Status DiskStore::Start() {
   if (options_.path.empty()) return absl::InvalidArgumentError("the store needs a folder");
   for (const char* sub : {"", "/columns", "/tmp"}) RETURN_IF_ERROR(MakeFolder(options_.path + sub));
-  const std::string lock_path = options_.path + "/lock";
-  lock_fd_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock_fd_ < 0) return ErrnoStatus(errno, lock_path);
-  if (::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(options_.path, " is in use by another server; stop it or choose another data folder"));
-  }
+  ASSIGN_OR_RETURN(folder_lock_, FolderLock::Take(options_.path));
   absl::MutexLock lock(&mutex_);
   ASSIGN_OR_RETURN(db_, Database::Open(options_.path + "/store.db"));
   RETURN_IF_ERROR(CreateSchema());

@@ -19,6 +19,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/folder_lock.h"
 #include "server/sqlite.h"
 #include "server/store.h"
 
@@ -101,7 +102,7 @@ class DiskStore : public Store {
   void Unpin(std::span<const Digest> columns, const Digest* context);
 
   const DiskStoreOptions options_;
-  int lock_fd_ = -1;
+  std::unique_ptr<FolderLock> folder_lock_;  // before db_: outlives it
   RecoveryReport recovery_;
   absl::Mutex mutex_;
   std::unique_ptr<Database> db_ ABSL_GUARDED_BY(mutex_);

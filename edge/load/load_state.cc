@@ -13,7 +13,8 @@ LoadState::LoadState(uint32_t columns, uint32_t layers, std::vector<uint32_t> de
       pipelined_query_(pipelined_query),
       blocks_(size_t{columns} * layers, BlockState::kMissing),
       hidden_(columns, 0),
-      layer_left_(layers, columns) {
+      layer_left_(layers, columns),
+      column_left_(columns, layers) {
   depth_.resize(columns, 0);
 }
 
@@ -66,6 +67,7 @@ void LoadState::Finish(const ComputeOp& op) {
 void LoadState::MarkPresent(uint32_t t, uint32_t l, BlockState state) {
   At(t, l) = state;
   --layer_left_[l];
+  --column_left_[t];
   ++done_;
 }
 

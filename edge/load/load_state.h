@@ -56,6 +56,8 @@ class LoadState {
   uint32_t blocks_done() const { return done_; }
   uint32_t blocks_total() const { return static_cast<uint32_t>(blocks_.size()); }
   bool layer_complete(uint32_t l) const { return layer_left_[l] == 0; }
+  // Every block of column t is present: its hidden rows are needed no more.
+  bool column_complete(uint32_t t) const { return column_left_[t] == 0; }
   // The lowest missing layer of column t at or above its hidden depth, up to `below`; nullopt:
   // none.
   std::optional<uint32_t> Gap(uint32_t t, uint32_t below) const;
@@ -70,9 +72,10 @@ class LoadState {
   std::vector<uint32_t> depth_;
   const bool has_query_;
   const bool pipelined_query_;
-  std::vector<BlockState> blocks_;    // [columns][layers]
-  std::vector<uint32_t> hidden_;      // [columns]
-  std::vector<uint32_t> layer_left_;  // [layers] blocks not present
+  std::vector<BlockState> blocks_;     // [columns][layers]
+  std::vector<uint32_t> hidden_;       // [columns]
+  std::vector<uint32_t> layer_left_;   // [layers] blocks not present
+  std::vector<uint32_t> column_left_;  // [columns] blocks not present
   uint32_t done_ = 0;
   uint32_t query_ = 0;  // layers that the query has passed
 };

@@ -88,8 +88,8 @@ class Load final : public ItemSink {
   bool streaming_ ABSL_GUARDED_BY(mutex_) = false;  // items may still come
   uint64_t events_ ABSL_GUARDED_BY(mutex_) = 0;     // grows with each event of the stream
   std::vector<std::vector<float>>
-      hidden_;                       // [columns] of [tokens][d_model], made when first needed
-  std::vector<float> query_hidden_;  // [query][d_model]
+      hidden_;  // [columns] of [tokens][d_model], from the first op of a column to its last
+  std::vector<float> query_hidden_;                         // [query][d_model]
   std::vector<Received> received_ ABSL_GUARDED_BY(mutex_);  // [columns][layers]
   std::vector<bool> ordered_;  // [columns][layers]; fixed before the stream starts
   std::deque<RateSample> rate_ ABSL_GUARDED_BY(mutex_);
@@ -409,6 +409,8 @@ absl::StatusOr<LoadResult> Load::Run() {
     const double end = Seconds();
     absl::MutexLock lock(&mutex_);
     state_.Finish(*op);
+    if (op->kind != ComputeOp::Kind::kQuery && state_.column_complete(op->column))
+      hidden_[op->column] = {};
     if (op->kind == ComputeOp::Kind::kQuery) {
       result_.query_s += end - begin;
       result_.timeline.push_back({LoadEvent::Kind::kQuery, 0, op->layer, begin, end});

@@ -1,10 +1,10 @@
 #include "edge/net/server_client.h"
 
-#include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/base/bytes.h"
 #include "common/base/status.h"
 #include "common/rpc/status_conv.h"
@@ -14,13 +14,53 @@
 namespace sparkv {
 namespace {
 
-void SetDeadline(grpc::ClientContext* context, absl::Duration deadline) {
-  context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(deadline));
-}
+constexpr absl::Duration kPoll = absl::Milliseconds(20);  // between two looks at `cancelled`
 
 std::string Bytes(const Digest& digest) { return std::string(AsStringView(digest)); }
 
 }  // namespace
+
+// One blocking call's context: ends at its deadline, with CancelAll, and when `cancelled` says so.
+class ServerClient::Call {
+ public:
+  Call(ServerClient* client, absl::Duration deadline, CancelledFn cancelled = nullptr)
+      : client_(client) {
+    if (deadline != absl::InfiniteDuration()) {
+      context_.set_deadline(std::chrono::system_clock::now() +
+                            absl::ToChronoMilliseconds(deadline));
+    }
+    {
+      absl::MutexLock lock(&client_->mutex_);
+      client_->calls_.insert(&context_);
+      if (client_->closed_) context_.TryCancel();
+    }
+    if (cancelled == nullptr) return;
+    watcher_ = std::thread([this, cancelled = std::move(cancelled)] {
+      do {
+        if (cancelled()) return context_.TryCancel();
+      } while (!ended_.WaitForNotificationWithTimeout(kPoll));
+    });
+  }
+  ~Call() {
+    ended_.Notify();
+    if (watcher_.joinable()) watcher_.join();
+    absl::MutexLock lock(&client_->mutex_);
+    client_->calls_.erase(&context_);
+  }
+  grpc::ClientContext* context() { return &context_; }
+
+ private:
+  ServerClient* const client_;
+  grpc::ClientContext context_;
+  absl::Notification ended_;
+  std::thread watcher_;
+};
+
+void ServerClient::CancelAll() {
+  absl::MutexLock lock(&mutex_);
+  closed_ = true;
+  for (grpc::ClientContext* context : calls_) context->TryCancel();
+}
 
 absl::StatusOr<std::unique_ptr<ServerClient>> ServerClient::Create(const std::string& target,
                                                                    const ClientTls& tls,
@@ -44,21 +84,19 @@ absl::Status ServerClient::Named(const grpc::Status& status) const {
 }
 
 absl::StatusOr<v1::ServerInfo> ServerClient::Info(absl::Duration deadline) {
-  grpc::ClientContext context;
-  SetDeadline(&context, deadline);
+  Call call(this, deadline);
   v1::ServerInfo info;
-  RETURN_IF_ERROR(Named(stub_->GetServerInfo(&context, {}, &info)));
+  RETURN_IF_ERROR(Named(stub_->GetServerInfo(call.context(), {}, &info)));
   return info;
 }
 
 absl::StatusOr<Manifest> ServerClient::Lookup(const Digest& context_id, absl::Duration deadline,
-                                              std::string* name) {
-  grpc::ClientContext context;
-  SetDeadline(&context, deadline);
+                                              std::string* name, CancelledFn cancelled) {
+  Call call(this, deadline, std::move(cancelled));
   v1::LookupRequest request;
   request.set_context_id(Bytes(context_id));
   v1::Manifest manifest;
-  RETURN_IF_ERROR(Named(stub_->Lookup(&context, request, &manifest)));
+  RETURN_IF_ERROR(Named(stub_->Lookup(call.context(), request, &manifest)));
   absl::StatusOr<Manifest> checked = FromProto(manifest);
   if (!checked.ok()) {
     return absl::DataLossError(
@@ -74,12 +112,11 @@ absl::StatusOr<Manifest> ServerClient::Lookup(const Digest& context_id, absl::Du
 
 absl::StatusOr<v1::ContextInfo> ServerClient::Show(const Digest& context_id,
                                                    absl::Duration deadline) {
-  grpc::ClientContext context;
-  SetDeadline(&context, deadline);
+  Call call(this, deadline);
   v1::ShowRequest request;
   request.set_context_id(Bytes(context_id));
   v1::ContextInfo info;
-  RETURN_IF_ERROR(Named(stub_->Show(&context, request, &info)));
+  RETURN_IF_ERROR(Named(stub_->Show(call.context(), request, &info)));
   return info;
 }
 
@@ -88,12 +125,11 @@ absl::StatusOr<std::vector<v1::ContextInfo>> ServerClient::List(absl::Duration d
   std::vector<v1::ContextInfo> all;
   std::string page;
   do {
-    grpc::ClientContext context;
-    SetDeadline(&context, deadline);
+    Call call(this, deadline);
     v1::ListRequest request;
     request.set_page_token(page);
     v1::ListResponse response;
-    RETURN_IF_ERROR(Named(stub_->List(&context, request, &response)));
+    RETURN_IF_ERROR(Named(stub_->List(call.context(), request, &response)));
     all.insert(all.end(), response.contexts().begin(), response.contexts().end());
     if (response.contexts().empty()) break;
     page = response.next_page_token();
@@ -102,31 +138,19 @@ absl::StatusOr<std::vector<v1::ContextInfo>> ServerClient::List(absl::Duration d
 }
 
 absl::StatusOr<uint64_t> ServerClient::Delete(const Digest& context_id, absl::Duration deadline) {
-  grpc::ClientContext context;
-  SetDeadline(&context, deadline);
+  Call call(this, deadline);
   v1::DeleteRequest request;
   request.set_context_id(Bytes(context_id));
   v1::DeleteResponse response;
-  RETURN_IF_ERROR(Named(stub_->Delete(&context, request, &response)));
+  RETURN_IF_ERROR(Named(stub_->Delete(call.context(), request, &response)));
   return response.freed_bytes();
 }
 
 absl::StatusOr<v1::ContextInfo> ServerClient::Precompute(
     const v1::PrecomputeRequest& request,
     const std::function<void(const v1::PrecomputeProgress&)>& progress, const CancelToken& cancel) {
-  grpc::ClientContext context;
-  // Read blocks; a watcher turns the token into a cancelled call.
-  std::atomic<bool> ended{false};
-  std::thread watcher([&] {
-    while (!ended.load()) {
-      if (cancel.cancelled()) {
-        context.TryCancel();
-        return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  });
-  auto reader = stub_->Precompute(&context, request);
+  Call call(this, absl::InfiniteDuration(), [&cancel] { return cancel.cancelled(); });
+  auto reader = stub_->Precompute(call.context(), request);
   v1::PrecomputeProgress message;
   v1::ContextInfo done;
   bool have = false;
@@ -137,10 +161,7 @@ absl::StatusOr<v1::ContextInfo> ServerClient::Precompute(
       have = true;
     }
   }
-  const grpc::Status status = reader->Finish();
-  ended.store(true);
-  watcher.join();
-  RETURN_IF_ERROR(Named(status));
+  RETURN_IF_ERROR(Named(reader->Finish()));
   if (!have)
     return absl::UnavailableError(
         absl::StrCat("server ", shown_, " ended the precompute without a result"));

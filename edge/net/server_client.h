@@ -3,10 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/cancel.h"
 #include "common/base/sha256.h"
@@ -28,6 +31,9 @@ struct FetchOptions {
 // when it cannot be reached.
 class ServerClient {
  public:
+  // Asked every 20 ms on a thread of the call's own; true ends the call with Cancelled.
+  using CancelledFn = std::function<bool()>;
+
   // Never blocks; the connection is made on first use. `target` host:port; `shown` is the name in
   // messages (empty: target).
   static absl::StatusOr<std::unique_ptr<ServerClient>> Create(const std::string& target,
@@ -37,7 +43,7 @@ class ServerClient {
   absl::StatusOr<v1::ServerInfo> Info(absl::Duration deadline = absl::Seconds(5));
   absl::StatusOr<Manifest> Lookup(const Digest& context_id,
                                   absl::Duration deadline = absl::Seconds(10),
-                                  std::string* name = nullptr);
+                                  std::string* name = nullptr, CancelledFn cancelled = nullptr);
   absl::StatusOr<v1::ContextInfo> Show(const Digest& context_id,
                                        absl::Duration deadline = absl::Seconds(5));
   // All pages.
@@ -52,14 +58,21 @@ class ServerClient {
   // A fetch that checks every item against the manifest, which must outlive it.
   std::unique_ptr<ItemStream> Fetch(const FetchOptions& options, const Manifest& manifest);
 
+  // Ends every call but fetches now, and later ones at once, with Cancelled: the daemon stops.
+  void CancelAll();
+
   const std::string& target() const { return shown_; }
 
  private:
+  class Call;
   ServerClient(std::shared_ptr<grpc::Channel> channel, std::string shown);
   absl::Status Named(const grpc::Status& status) const;
 
   std::shared_ptr<v1::KvCache::Stub> stub_;
   std::string shown_;
+  absl::Mutex mutex_;
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // in flight
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace sparkv

@@ -294,7 +294,7 @@ TEST_CASE("a client that goes away ends a prefill, and nothing of it stays") {
   CHECK(edge.Status().kv_used_bytes() == 0);
 }
 
-TEST_CASE("stopping the daemon ends what runs") {
+TEST_CASE("stopping the daemon ends what runs and what waits, as Unavailable") {
   SPARKV_NEED_MODEL();
   TestFolder folder;
   TestDaemon edge(LocalConfig(folder));
@@ -308,12 +308,25 @@ TEST_CASE("stopping the daemon ends what runs") {
     });
   });
   running.WaitForNotification();
+  absl::Notification queued;
+  Answer waiting;
+  std::thread second([&] {
+    waiting = edge.Ask(Question("", "Hello", 2),
+                       [&](const v1::GenerateResponse& response, grpc::ClientContext*) {
+                         if (response.has_queued() && !queued.HasBeenNotified()) queued.Notify();
+                       });
+  });
+  queued.WaitForNotification();
   edge.daemon()->Stop();
   client.join();
-  CHECK_FALSE(answer.status.ok());
+  second.join();
+  for (const absl::Status& status : {answer.status, waiting.status}) {
+    CHECK(status.code() == absl::StatusCode::kUnavailable);
+    CHECK(std::string(status.message()).find("shutting down") != std::string::npos);
+  }
 }
 
-TEST_CASE("a Unix socket works, and a taken or malformed address is an error") {
+TEST_CASE("a Unix socket works; a taken folder and a taken or malformed address are errors") {
   SPARKV_NEED_MODEL();
   TestFolder folder;
   EdgeConfig config = LocalConfig(folder);
@@ -324,6 +337,11 @@ TEST_CASE("a Unix socket works, and a taken or malformed address is an error") {
   TestFolder other;
   EdgeConfig tcp = LocalConfig(other);
   TestDaemon holder(tcp);
+  const absl::Status taken = EdgeDaemon::Start(LocalConfig(other)).status();
+  CHECK(taken.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(std::string(taken.message()).find("in use by another process") != std::string::npos);
+  TestFolder third;
+  tcp.data_dir = third.path();
   tcp.listen = holder.daemon()->address();
   CHECK(EdgeDaemon::Start(tcp).status().code() == absl::StatusCode::kUnavailable);
   tcp.listen = "127.0.0.1";

@@ -51,7 +51,7 @@ EngineThread::Job Named(Log* log, const std::string& name, CancelToken cancel = 
               },
           .dropped =
               [=](absl::Status status) {
-                log->Add("drop " + name + " " + std::string(status.message()));
+                log->Add("drop " + name + " " + status.ToString());
               },
           .position = [=](uint32_t n) { log->Add(name + "@" + std::to_string(n)); },
           .cancel = cancel};
@@ -111,7 +111,7 @@ TEST_CASE("a cancelled waiting job leaves at the kick and the rest move up") {
   cancel.Cancel();
   engine.Kick();
   CHECK(log.lines() ==
-        std::vector<std::string>{"a@1", "b@2", "b@1", "drop a cancelled by the caller"});
+        std::vector<std::string>{"a@1", "b@2", "b@1", "drop a CANCELLED: cancelled by the caller"});
   CHECK(engine.queue_length() == 2);
   blocker.release.Notify();
   done.WaitForNotification();
@@ -131,7 +131,7 @@ TEST_CASE("shutdown cancels the running job and drops the waiting ones") {
   });
   engine.Shutdown();
   releaser.join();
-  CHECK(log.lines() == std::vector<std::string>{"a@1", "drop a the daemon is shutting down"});
+  CHECK(log.lines() == std::vector<std::string>{"a@1", "drop a UNAVAILABLE: the daemon is shutting down"});
   CHECK(engine.Post(Named(&log, "b")).code() == absl::StatusCode::kUnavailable);
 }
 

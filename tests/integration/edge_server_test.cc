@@ -94,7 +94,7 @@ TEST_CASE("all policies give the same answer with the lossless codec; a second q
   CHECK(again.result.ttft().compute_ms() == 0);
 }
 
-TEST_CASE("a lossy level is loaded again when a better one is asked for") {
+TEST_CASE("what is loaded serves a request unless it is worse than asked for") {
   SPARKV_NEED_MODEL();
   TestFolder folder;
   ServerProcess server(TestModel(), folder.path() + "/server");
@@ -113,6 +113,20 @@ TEST_CASE("a lossy level is loaded again when a better one is asked for") {
   CHECK(better.result.usage().bytes_fetched() > standard.result.usage().bytes_fetched());
   request.set_level(7);
   CHECK(edge.Ask(request).status.code() == absl::StatusCode::kInvalidArgument);
+  // Level 0 is the daemon's default, 5: level 4 is not enough for it.
+  request.set_level(4);
+  request.set_drop_loaded(true);
+  CHECK(edge.Ask(request).result.usage().level() == 4);
+  request.set_level(0);
+  request.set_drop_loaded(false);
+  CHECK(edge.Ask(request).result.usage().level() == 5);
+  // Policy local means K and V without loss; then they serve every level.
+  const Answer exact = edge.Ask(Ask(v1::POLICY_LOCAL));
+  CHECK(exact.result.usage().blocks_computed() == 30);
+  request.set_level(8);
+  const Answer resident = edge.Ask(request);
+  CHECK(resident.result.usage().bytes_fetched() == 0);
+  CHECK(resident.result.usage().blocks_resident() == 30);
 }
 
 TEST_CASE("no server at the address: contexts are kept here and computed here") {

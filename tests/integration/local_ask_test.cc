@@ -95,6 +95,14 @@ TEST_CASE("contexts, questions and errors through --local with a kept folder") {
   CHECK(Sparkv("ask doc.txt '' 2>/dev/null" + local).exit_code == 5);
   CHECK(Sparkv("ask doc.txt '?' --temperature=-1 2>/dev/null" + local).exit_code == 5);
   CHECK(Sparkv("ask doc.txt '?' --no-such-flag 2>/dev/null").exit_code == 2);
+  CHECK(Sparkv("ask '' 'To whom?' 2>/dev/null" + local).exit_code == 5);  // empty is not "none"
+  for (const char* command : {"context add", "ask --no-context --prompt-file", "ask --no-context --token-ids"}) {
+    INFO(command);
+    CHECK(Sparkv(std::string(command) + " /absent 2>/dev/null" + local).exit_code == 3);
+    CHECK(Sparkv(std::string(command) + " / 2>/dev/null" + local).exit_code == 5);
+  }
+  CHECK(Sparkv("gguf /absent 2>/dev/null").exit_code == 3);
+  CHECK(Sparkv("gguf / 2>/dev/null").exit_code == 5);
   CHECK(Sparkv("ask --local --model /absent.gguf --no-context hi 2>/dev/null").exit_code == 3);
   CHECK(Sparkv("status --edge unix:" + folder.path() + "/no.sock 2>/dev/null").exit_code == 4);
   CHECK(Sparkv("gguf " + TestModel() + " | grep -q token_embd").exit_code == 0);

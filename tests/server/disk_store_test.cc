@@ -314,6 +314,26 @@ TEST_CASE("D2: at open, orphans and unfinished files go, rows without their whol
   CHECK(store->Usage().used_bytes == 3 * BlobBytes(1024) + 3 * BlobBytes(76));
 }
 
+TEST_CASE("At open, a file that cannot be looked at is an error, and its rows stay") {
+  TempFolder folder;
+  const ContextRecord record = TestRecord(TestTokens(1, 1100), "");
+  {
+    auto store = OpenStore(folder.path);
+    REQUIRE_OK(PutContext(store.get(), record));
+  }
+  // A link to itself in the folder's place fails with ELOOP, for root as well.
+  const std::filesystem::path columns = std::filesystem::path(FileOf(folder.path, record.columns[0])).parent_path();
+  const std::filesystem::path aside = folder.path + "/aside";
+  std::filesystem::rename(columns, aside);
+  std::filesystem::create_symlink(columns.filename(), columns);
+  CHECK_FALSE(DiskStore::Open({.path = folder.path}).ok());
+  std::filesystem::remove(columns);
+  std::filesystem::rename(aside, columns);
+  auto store = OpenStore(folder.path);
+  CHECK(store->recovery().dropped_columns == 0);
+  REQUIRE_OK(ReadWhole(store.get(), record.id));
+}
+
 TEST_CASE("A damaged database is an error that says so") {
   TempFolder folder;
   std::filesystem::create_directories(folder.path);

@@ -269,6 +269,8 @@ TEST_CASE("Precompute from text, and its errors by the table of codes") {
   CHECK(code([](auto* r) { r->clear_text(); }) == StatusCode::kInvalidArgument);
   CHECK(code([](auto* r) { r->add_tokens(1); }) == StatusCode::kInvalidArgument);
   CHECK(code([](auto* r) { r->set_name(std::string(257, 'x')); }) == StatusCode::kInvalidArgument);
+  CHECK(code([](auto* r) { r->set_name("line\nbreak"); }) == StatusCode::kInvalidArgument);
+  CHECK(code([](auto* r) { r->set_name("\x1b[31mred"); }) == StatusCode::kInvalidArgument);
   CHECK(code([](auto* r) { r->set_model_fingerprint("x"); }) == StatusCode::kInvalidArgument);
   CHECK(code([](auto* r) { r->set_model_fingerprint(std::string(32, 'x')); }) == StatusCode::kFailedPrecondition);
   CHECK(code([](auto* r) { r->set_codec("zip"); }) == StatusCode::kFailedPrecondition);

@@ -157,6 +157,12 @@ TEST_CASE("a cancelled or failed prefill leaves the cache as it was") {
   REQUIRE(cache.tokens() == 30);
   REQUIRE(AllRows(cache) == before);
 
+  // So short that it takes one step: the token is looked at before it, too.
+  REQUIRE(decoder.Prefill(std::span(ids).subspan(30, 3), &cache, nullptr, cancel).code() ==
+          absl::StatusCode::kCancelled);
+  REQUIRE(cache.tokens() == 30);
+  REQUIRE(AllRows(cache) == before);
+
   const std::vector<int32_t> bad = {1, 2, 260};
   const auto rejected = decoder.Prefill(bad, &cache, nullptr);
   REQUIRE(rejected.code() == absl::StatusCode::kInvalidArgument);

@@ -26,7 +26,9 @@ TEST_CASE("the top computed layer of a column costs PROJ only") {
   state.Finish(*op);
   CHECK_FALSE(state.NextOp().has_value());  // no ATTN(0, 1), layer 2 is the stream's
   REQUIRE(state.ClaimForDecode(0, 2));
+  CHECK_FALSE(state.column_complete(0));  // should decoding fail, its hidden rows are needed
   state.FinishDecode(0, 2, true);
+  CHECK(state.column_complete(0));
   CHECK(state.done());
 }
 

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -113,6 +114,40 @@ TEST_CASE("a link whose server is not there closes the connection, and stops wit
   link->reset();  // joins its threads
   CHECK(::recv(open, &byte, 1, 0) <= 0);
   ::close(open);
+}
+
+TEST_CASE("a reader that takes nothing holds the sender up, and loses nothing") {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  REQUIRE(::listen(listener, 1) == 0);
+  socklen_t len = sizeof(address);
+  REQUIRE(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &len) == 0);
+  LinkOptions options;
+  options.rate = *RateTrace::Constant(80);
+  auto link = ShapedLink::Start("127.0.0.1:" + std::to_string(ntohs(address.sin_port)), options);
+  REQUIRE_OK(link);
+  const int reader = Connect((*link)->address());
+  const int sender = ::accept(listener, nullptr, nullptr);
+  REQUIRE(sender >= 0);
+  const std::string chunk(4096, 'x');
+  constexpr size_t kFar = 16 << 20;  // 1.6 s at the rate
+  size_t sent = 0;
+  for (pollfd writable{sender, POLLOUT, 0}; sent < kFar && ::poll(&writable, 1, 500) == 1;) {
+    const ssize_t n = ::send(sender, chunk.data(), chunk.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) sent += static_cast<size_t>(n);
+  }
+  // What the kernel's buffers and 10 ms of the link hold, on its way to a full stop.
+  CHECK(sent < kFar / 2);
+  ::shutdown(sender, SHUT_WR);
+  size_t got = 0;
+  std::string buffer(65536, 0);
+  for (ssize_t n; (n = ::recv(reader, buffer.data(), buffer.size(), 0)) > 0;)
+    got += static_cast<size_t>(n);
+  CHECK(got == sent);
+  for (const int fd : {reader, sender, listener}) ::close(fd);
 }
 
 TEST_CASE("bad targets and options are refused") {
