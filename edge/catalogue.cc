@@ -149,7 +149,11 @@ absl::StatusOr<std::unique_ptr<Catalogue>> Catalogue::Open(const std::string& fo
     if (error) break;
     const std::string path = it->path().string();
     if (it->path().extension() != kSuffix) continue;
-    const absl::StatusOr<std::string> bytes = ReadFile(path, kMaxFileBytes);
+    std::error_code odd;
+    const absl::StatusOr<std::string> bytes =
+        it->is_regular_file(odd)
+            ? ReadFile(path, kMaxFileBytes)
+            : absl::StatusOr<std::string>(absl::InvalidArgumentError("not a regular file"));
     absl::StatusOr<CatalogueEntry> entry =
         bytes.ok() ? DecodeCatalogueEntry(*bytes) : absl::StatusOr<CatalogueEntry>(bytes.status());
     if (entry.ok() && catalogue->PathOf(*entry) != path) {
@@ -180,7 +184,7 @@ absl::Status Catalogue::CheckNameLocked(const std::string& name, const Digest& i
     return absl::InvalidArgumentError(absl::StrCat("name: got ", name.size(), " bytes, 1 to ",
                                                    kMaxContextNameBytes, " are allowed"));
   }
-  RETURN_IF_ERROR(CheckNoControlCharacters(name));
+  RETURN_IF_ERROR(CheckPrintable(name));
   // Else the name would hide a context's id.
   if (LooksLikeContextId(name) && DigestToHex(id).substr(0, name.size()) != name) {
     return absl::InvalidArgumentError(

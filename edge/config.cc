@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/rpc/listen_address.h"
 
 namespace sparkv {
 namespace {
@@ -144,6 +145,7 @@ std::vector<Setting> EdgeSettings() {
 absl::StatusOr<EdgeConfig> MakeEdgeConfig(const Settings& settings) {
   EdgeConfig config;
   config.listen = settings.GetString("listen");
+  if (!config.listen.empty()) RETURN_IF_ERROR(CheckListenAddress(config.listen));
   config.port_file = settings.GetString("port_file");
   config.model = settings.GetString("model");
   config.data_dir = settings.GetString("data_dir");
@@ -153,6 +155,7 @@ absl::StatusOr<EdgeConfig> MakeEdgeConfig(const Settings& settings) {
         "data_dir: not set, and neither are STATE_DIRECTORY, XDG_STATE_HOME and HOME");
   }
   config.server = settings.GetString("server");
+  if (!config.server.empty()) RETURN_IF_ERROR(CheckTargetAddress(config.server));
   config.tls.enabled = !settings.GetBool("insecure");
   config.tls.ca_file = settings.GetString("tls.ca");
   config.tls.server_name = settings.GetString("tls.name");

@@ -12,13 +12,12 @@
 #include "common/base/status.h"
 #include "common/codec/codec.h"
 #include "common/kv/context_id.h"
+#include "common/rpc/wire.h"
 #include "edge/prompt.h"
 
 namespace sparkv {
 namespace {
 
-constexpr size_t kMaxDocumentBytes = size_t{64} << 20;
-constexpr size_t kMaxSystemPromptBytes = size_t{1} << 20;
 constexpr absl::Duration kLookupDeadline = absl::Seconds(3);
 
 int64_t UnixMilliseconds() {
@@ -33,6 +32,11 @@ std::string ServerReason(const absl::Status& status) {
     return absl::StrCat("server unavailable: ", status.message());
   }
   return std::string(status.message());  // names the server
+}
+
+// On the server a context may have no name: nothing means none.
+absl::Status CheckReference(const std::string& reference) {
+  return reference.empty() ? absl::InvalidArgumentError("context: it is empty") : absl::OkStatus();
 }
 
 v1::EdgeContext ToProto(const CatalogueEntry& entry) {
@@ -52,7 +56,7 @@ v1::EdgeContext ToProto(const CatalogueEntry& entry) {
 v1::EdgeContext ToProto(const v1::ContextInfo& info, const Digest& id) {
   v1::EdgeContext out;
   out.set_id(DigestToHex(id));
-  out.set_name(info.name());
+  if (CheckPrintable(info.name()).ok()) out.set_name(info.name());
   out.set_tokens(info.tokens());
   out.set_codec(info.codec());
   out.set_on_server(true);
@@ -109,7 +113,7 @@ std::string Contexts::Mismatch(const CatalogueEntry& entry, const Manifest& mani
   return "";
 }
 
-void Contexts::LookUp(ResolvedContext* context, ServerClient::CancelledFn cancelled) {
+void Contexts::LookUp(ResolvedContext* context, CancelledFn cancelled) {
   if (server_ == nullptr) return;
   const absl::Duration begin = RealClock().Now();
   absl::StatusOr<Manifest> manifest =
@@ -166,6 +170,7 @@ std::string Contexts::ServerState() {
 }
 
 absl::StatusOr<ResolvedContext> Contexts::Resolve(const std::string& reference) {
+  RETURN_IF_ERROR(CheckReference(reference));
   absl::StatusOr<CatalogueEntry> entry = catalogue_->Resolve(reference);
   if (entry.ok()) {
     RETURN_IF_ERROR(CheckModel(*entry));
@@ -263,14 +268,14 @@ absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& ref
 absl::StatusOr<v1::AddContextResponse> Contexts::Add(
     const v1::AddContextRequest& request, const CancelToken& cancel,
     const std::function<void(const v1::AddContextResponse&)>& progress) {
-  if (request.text().size() > kMaxDocumentBytes) {
+  if (request.text().size() > kMaxRequestTextBytes) {
     return absl::InvalidArgumentError(absl::StrCat("text: got ", request.text().size(),
-                                                   " bytes, at most ", kMaxDocumentBytes,
+                                                   " bytes, at most ", kMaxRequestTextBytes,
                                                    " are allowed"));
   }
-  if (request.system().size() > kMaxSystemPromptBytes) {
+  if (request.system().size() > kMaxSystemBytes) {
     return absl::InvalidArgumentError(absl::StrCat("system: got ", request.system().size(),
-                                                   " bytes, at most ", kMaxSystemPromptBytes,
+                                                   " bytes, at most ", kMaxSystemBytes,
                                                    " are allowed"));
   }
   CatalogueEntry entry;
@@ -284,9 +289,14 @@ absl::StatusOr<v1::AddContextResponse> Contexts::Add(
   entry.raw = request.raw();
   entry.created_unix_ms = UnixMilliseconds();
   ASSIGN_OR_RETURN(entry.tokens,
-                   ContextIds(*model_, request.text(), request.raw(), request.system()));
+                   ContextIds(*model_, request.text(), request.raw(), request.system(),
+                              [&cancel] { return cancel.cancelled(); }));
   if (entry.tokens.empty()) return absl::InvalidArgumentError("text: the document has no tokens");
   RETURN_IF_ERROR(CheckModel(entry));
+  if (entry.tokens.size() == model_->config().context_length) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the context has ", entry.tokens.size(), " tokens; that leaves no room for an answer"));
+  }
   entry.id =
       ColumnKeys({.model_fingerprint = entry.model_fingerprint, .codec_digest = entry.codec_digest},
                  entry.tokens)
@@ -370,6 +380,7 @@ v1::ListContextsResponse Contexts::List() {
 }
 
 absl::StatusOr<v1::EdgeContext> Contexts::Show(const std::string& reference) {
+  RETURN_IF_ERROR(CheckReference(reference));
   absl::StatusOr<CatalogueEntry> entry = catalogue_->Resolve(reference);
   if (!entry.ok() && (server_ == nullptr || entry.status().code() != absl::StatusCode::kNotFound)) {
     return entry.status();
@@ -394,6 +405,7 @@ absl::StatusOr<v1::EdgeContext> Contexts::Show(const std::string& reference) {
 
 absl::StatusOr<v1::DeleteContextResponse> Contexts::Delete(const std::string& reference,
                                                            std::vector<Digest>* gone) {
+  RETURN_IF_ERROR(CheckReference(reference));
   v1::DeleteContextResponse response;
   absl::StatusOr<std::vector<CatalogueEntry>> removed = catalogue_->Remove(reference);
   if (removed.ok()) {

@@ -40,7 +40,7 @@ class Contexts {
   absl::StatusOr<ResolvedContext> Resolve(const std::string& reference);
   // Asks the server for the manifest. Never fails: `degraded` says why there is none. Without a
   // server: nothing. `cancelled` ends it early.
-  void LookUp(ResolvedContext* context, ServerClient::CancelledFn cancelled);
+  void LookUp(ResolvedContext* context, CancelledFn cancelled);
   // The codec level that a request for `level` means: 0 is `fallback`, and where that is 0 or no
   // level of the context's codec, the codec's default. InvalidArgument for any other level that the
   // codec lacks; 0 when the codec is unknown here, so that nothing can be streamed.

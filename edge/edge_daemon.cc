@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/rpc/listen_address.h"
 #include "edge/edge_service.h"
 #include "kernels/cpu_features.h"
 #include "sparkv_build_info.h"
@@ -17,27 +18,6 @@ namespace {
 // Beside the queue: calls that answer at once, and those that will be told that the queue is full.
 constexpr int kSpareThreads = 16;
 constexpr std::chrono::milliseconds kShutdownGrace(150);
-// A document of 64 MiB and what is around it.
-constexpr int kMaxRequestBytes = (64 << 20) + (2 << 20);
-
-// grpc's "unix:" addresses have no port; host:0 gets the chosen one.
-std::string ShownAddress(const std::string& listen, int port) {
-  if (listen.rfind("unix:", 0) == 0) return listen;
-  const size_t colon = listen.rfind(':');
-  return absl::StrCat(listen.substr(0, colon), ":", port);
-}
-
-absl::Status CheckListen(const std::string& listen) {
-  if (listen.rfind("unix:", 0) == 0 && listen.size() > 5) return absl::OkStatus();
-  const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == listen.size() ||
-      listen.size() - colon > 6 ||
-      listen.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("listen: got '", listen, "', host:port or unix:PATH is expected"));
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -47,7 +27,7 @@ std::string EdgeVersion() {
 }
 
 absl::StatusOr<std::unique_ptr<EdgeDaemon>> EdgeDaemon::Start(const EdgeConfig& config) {
-  if (!config.listen.empty()) RETURN_IF_ERROR(CheckListen(config.listen));
+  if (!config.listen.empty()) RETURN_IF_ERROR(CheckListenAddress(config.listen));
   std::unique_ptr<EdgeDaemon> daemon(new EdgeDaemon);
   ASSIGN_OR_RETURN(daemon->model_, Model::Load(config.model));
   ASSIGN_OR_RETURN(std::unique_ptr<Catalogue> catalogue,
@@ -83,7 +63,6 @@ absl::StatusOr<std::unique_ptr<EdgeDaemon>> EdgeDaemon::Start(const EdgeConfig& 
   (void)reflection;
   grpc::ServerBuilder builder;
   ApplyServerOptions(&builder);
-  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   grpc::ResourceQuota quota("sparkv-edge");
   quota.SetMaxThreads(static_cast<int>(config.session.max_queue) + kSpareThreads);
   builder.SetResourceQuota(quota);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/rpc/message_utf8.h"
 #include "common/rpc/status_conv.h"
 #include "edge/event_queue.h"
 
@@ -66,6 +67,7 @@ grpc::Status EdgeService::AddContext(grpc::ServerContext* context,
 grpc::Status EdgeService::ListContexts(grpc::ServerContext*, const v1::ListContextsRequest*,
                                        v1::ListContextsResponse* response) {
   *response = contexts_->List();
+  MakeUtf8Valid(response);  // files' names
   for (v1::EdgeContext& context : *response->mutable_contexts()) MarkLoaded(&context);
   return grpc::Status::OK;
 }
@@ -102,6 +104,7 @@ grpc::Status EdgeService::Status(grpc::ServerContext*, const v1::StatusRequest*,
   response->set_link(facts_.link);
   response->set_cpu_features(facts_.cpu_features);
   response->set_context_length(model_->config().context_length);
+  MakeUtf8Valid(response);  // the model's name and path, the server's words
   return grpc::Status::OK;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/file.h"
+#include "common/base/stdio.h"
 #include "common/config/settings.h"
 #include "common/llm/runtime_env.h"
 #include "common/rpc/grpc_log.h"
@@ -95,7 +96,8 @@ int Main(int argc, char** argv) {
 }  // namespace sparkv
 
 int main(int argc, char** argv) {
+  sparkv::OpenStandardStreams();
   sparkv::EnsurePassiveOpenMp(argc, argv);
   sparkv::QuietGrpc();
-  return sparkv::Main(argc, argv);
+  return sparkv::FinishStdout("sparkv-edge", sparkv::Main(argc, argv));
 }

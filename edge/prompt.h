@@ -13,9 +13,11 @@
 
 namespace sparkv {
 
-// Ids of a stored context. InvalidArgument for an empty document. `system` is ignored when raw.
+// Ids of a stored context. InvalidArgument for an empty document, FailedPrecondition for text that
+// no tokens of the model's context length can hold, Cancelled. `system` is ignored when raw.
 absl::StatusOr<std::vector<int32_t>> ContextIds(const Model& model, const std::string& text,
-                                                bool raw, const std::string& system);
+                                                bool raw, const std::string& system,
+                                                const CancelledFn& cancelled);
 
 struct QuestionPlace {
   bool after_context = false;  // else the ids begin the sequence
@@ -27,8 +29,9 @@ struct QuestionPlace {
 
 // Ids that follow the context and the earlier turns. InvalidArgument for a question that gives no
 // ids at all at the start of a sequence; an empty raw question after a context is allowed and
-// empty.
+// empty. FailedPrecondition and Cancelled as above.
 absl::StatusOr<std::vector<int32_t>> QuestionIds(const Model& model, const std::string& question,
-                                                 const QuestionPlace& place);
+                                                 const QuestionPlace& place,
+                                                 const CancelledFn& cancelled);
 
 }  // namespace sparkv

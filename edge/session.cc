@@ -7,6 +7,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/rpc/message_utf8.h"
 #include "edge/event_queue.h"
 #include "edge/generation.h"
 #include "edge/prompt.h"
@@ -282,13 +283,15 @@ absl::Status Sessions::Run(Work* work) {
                                   request.question_tokens().end());
     if (question.empty()) {
       const bool raw = request.raw() || (work->context && work->context->entry.raw);
-      ASSIGN_OR_RETURN(question, QuestionIds(*model_, request.question(),
-                                             {.after_context = work->context.has_value(),
-                                              .raw = raw,
-                                              .turns = chat.turns}));
+      ASSIGN_OR_RETURN(
+          question,
+          QuestionIds(*model_, request.question(),
+                      {.after_context = work->context.has_value(), .raw = raw, .turns = chat.turns},
+                      [work] { return work->cancel.cancelled(); }));
     }
     work->ids.insert(work->ids.end(), question.begin(), question.end());
     usage->set_prompt_tokens(static_cast<uint32_t>(question.size()));
+    usage->set_session_tokens(static_cast<uint32_t>(chat.turns.size()));
   }
   usage->set_context_tokens(static_cast<uint32_t>(work->context_tokens));
   const uint64_t context_length = model_->config().context_length;
@@ -312,6 +315,7 @@ absl::Status Sessions::Run(Work* work) {
   }
   v1::GenerateResponse response;
   response.mutable_result()->Swap(&work->result);
+  MakeUtf8Valid(&response);  // the reasons hold other programs' words
   work->events.Push(std::move(response));
   return absl::OkStatus();
 }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/base/status.h"
 #include "common/codec/codec.h"
+#include "common/rpc/listen_address.h"
 
 namespace sparkv {
 
@@ -56,6 +58,7 @@ absl::StatusOr<ServerConfig> MakeServerConfig(const Settings& settings) {
   config.grace = settings.GetDuration("shutdown_grace");
   KvServerOptions& server = config.server;
   server.listen = settings.GetString("listen");
+  RETURN_IF_ERROR(CheckListenAddress(server.listen));
   server.tls = {settings.GetString("tls.cert"), settings.GetString("tls.key")};
   if (server.tls.certificate.empty() != server.tls.key.empty()) {
     return absl::InvalidArgumentError("tls.cert and tls.key must be given together");

@@ -76,9 +76,14 @@ absl::Status DiskStore::Start() {
   for (const char* sub : {"", "/columns", "/tmp"}) RETURN_IF_ERROR(MakeFolder(options_.path + sub));
   ASSIGN_OR_RETURN(folder_lock_, FolderLock::Take(options_.path));
   absl::MutexLock lock(&mutex_);
-  ASSIGN_OR_RETURN(db_, Database::Open(options_.path + "/store.db"));
-  RETURN_IF_ERROR(CreateSchema());
-  return Recover();
+  const absl::Status opened = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
+    ASSIGN_OR_RETURN(db_, Database::Open(options_.path + "/store.db"));
+    RETURN_IF_ERROR(CreateSchema());
+    return Recover();
+  }();
+  if (!absl::IsDataLoss(opened)) return opened;
+  return absl::DataLossError(absl::StrCat(options_.path, "/store.db: ", opened.message(), "; move ", options_.path,
+                                          " away and start again: contexts are precomputed anew when they are added"));
 }
 
 absl::Status DiskStore::CreateSchema() {
@@ -325,8 +330,11 @@ absl::Status DiskStore::WriteColumnFile(const Digest& key, std::string_view blob
   }
   const std::string path = ColumnPath(key);
   const std::string folder = path.substr(0, path.rfind('/'));
-  const bool new_folder = ::mkdir(folder.c_str(), 0755) == 0;
-  if (!new_folder && errno != EEXIST) return ErrnoStatus(errno, folder);
+  // Whatever happened to the folders since the start.
+  std::error_code error;
+  const bool new_folder = std::filesystem::create_directories(folder, error);
+  if (error) return ErrnoStatus(error.value(), folder);
+  RETURN_IF_ERROR(MakeFolder(options_.path + "/tmp"));
   if (new_folder) RETURN_IF_ERROR(SyncFolder(options_.path + "/columns"));
   const std::string tmp = absl::StrCat(options_.path, "/tmp/", number);
   const int fd = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);

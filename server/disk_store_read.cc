@@ -48,7 +48,7 @@ struct OpenFile {
 
 absl::StatusOr<OpenFile> OpenForRead(const std::string& path) {
   OpenFile file;
-  file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not hold anyone up
   if (file.fd < 0) return ErrnoStatus(errno, path);
   struct stat info;
   if (::fstat(file.fd, &info) != 0) return ErrnoStatus(errno, path);

@@ -8,10 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status.h"
+#include "common/rpc/listen_address.h"
 
 namespace sparkv {
 namespace {
 
+// For calls that answer at once, and the last messages of those that have ended.
+constexpr absl::Duration kLastWords = absl::Milliseconds(150);
 constexpr int kSpareThreads = 32;  // beside running precomputes: look-ups, lists, polls
 
 }  // namespace
@@ -24,6 +27,7 @@ absl::StatusOr<std::unique_ptr<KvServer>> KvServer::Start(std::unique_ptr<Prefil
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
   RETURN_IF_ERROR(FindEncoder(options.service.default_codec).status());
+  RETURN_IF_ERROR(CheckListenAddress(options.listen));
   ASSIGN_OR_RETURN(const auto credentials, MakeServerCredentials(options.tls));
   std::unique_ptr<KvServer> server(new KvServer());
   server->prefiller_ = std::move(prefiller);
@@ -54,7 +58,10 @@ void KvServer::Shutdown(absl::Duration grace) {
   stopped_ = true;
   server_->GetHealthCheckService()->SetServingStatus(false);
   service_->BeginShutdown();
-  server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+  // gRPC would spend the whole grace on a connection without a call.
+  const absl::Time deadline = absl::Now() + grace;
+  while (service_->calls() > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(10));
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + kLastWords));
   server_->Wait();
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/codec/codec.h"
+#include "common/rpc/message_utf8.h"
 #include "common/rpc/status_conv.h"
 #include "common/rpc/wire.h"
 
@@ -91,10 +92,12 @@ grpc::Status KvService::GetServerInfo(grpc::ServerContext*, const v1::GetServerI
   const StoreUsage usage = store_->Usage();
   response->set_store_bytes(usage.used_bytes);
   response->set_store_budget_bytes(usage.budget_bytes);
+  MakeUtf8Valid(response);  // the model's name
   return grpc::Status::OK;
 }
 
-absl::StatusOr<Precomputer::Request> KvService::ParsePrecompute(const v1::PrecomputeRequest& request) const {
+absl::StatusOr<Precomputer::Request> KvService::ParsePrecompute(const v1::PrecomputeRequest& request,
+                                                                      const CancelledFn& cancelled) const {
   Precomputer::Request out;
   if (request.tokens().empty() == request.text().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("exactly one of tokens and text must be given; got ",
@@ -103,7 +106,7 @@ absl::StatusOr<Precomputer::Request> KvService::ParsePrecompute(const v1::Precom
   if (request.name().size() > kMaxNameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("name: got ", request.name().size(), " bytes, allowed: ", kMaxNameBytes));
   }
-  RETURN_IF_ERROR(CheckNoControlCharacters(request.name()));
+  RETURN_IF_ERROR(CheckPrintable(request.name()));
   if (!request.model_fingerprint().empty()) {
     ASSIGN_OR_RETURN(const Digest model, DigestField(request.model_fingerprint(), "model_fingerprint"));
     if (model != prefiller_->fingerprint()) {
@@ -127,7 +130,7 @@ absl::StatusOr<Precomputer::Request> KvService::ParsePrecompute(const v1::Precom
     return absl::InvalidArgumentError(
         absl::StrCat("system: got ", request.system().size(), " bytes, allowed: ", kMaxSystemBytes));
   }
-  ASSIGN_OR_RETURN(out.tokens, prefiller_->Tokenize(request.text(), request.raw(), request.system()));
+  ASSIGN_OR_RETURN(out.tokens, prefiller_->Tokenize(request.text(), request.raw(), request.system(), cancelled));
   return out;
 }
 
@@ -139,8 +142,12 @@ grpc::Status KvService::Precompute(grpc::ServerContext* context, const v1::Preco
     return ToGrpc(absl::ResourceExhaustedError(
         absl::StrCat("more than ", options_.max_precompute_calls, " precompute calls at once (max_precompute_calls)")));
   }
-  const absl::StatusOr<Precomputer::Request> parsed = ParsePrecompute(*request);
-  if (!parsed.ok()) return ToGrpc(parsed.status());
+  const absl::StatusOr<Precomputer::Request> parsed =
+      ParsePrecompute(*request, [&] { return shutting_down_ || context->IsCancelled(); });
+  if (!parsed.ok()) {
+    if (shutting_down_) return ToGrpc(absl::UnavailableError("the server is shutting down"));
+    return ToGrpc(parsed.status());
+  }
   PrecomputeProgressInfo last;
   const auto fill = [](const PrecomputeProgressInfo& info, v1::PrecomputeProgress* out) {
     out->set_tokens_done(info.tokens_done);

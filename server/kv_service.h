@@ -48,10 +48,13 @@ class KvService : public v1::KvCache::WithCallbackMethod_Fetch<v1::KvCache::Serv
   // Refuses new streams and precomputes with Unavailable and ends the streams that wait. Those that send go on.
   void BeginShutdown();
   int fetch_streams() const { return fetch_streams_.load(); }
+  // Fetches and precomputes under way.
+  int calls() const { return fetch_streams_.load() + precompute_calls_.load(); }
 
  private:
   void Watch();
-  absl::StatusOr<Precomputer::Request> ParsePrecompute(const v1::PrecomputeRequest& request) const;
+  absl::StatusOr<Precomputer::Request> ParsePrecompute(const v1::PrecomputeRequest& request,
+                                                       const CancelledFn& cancelled) const;
 
   Store* const store_;
   Prefiller* const prefiller_;

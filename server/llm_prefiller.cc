@@ -1,5 +1,8 @@
 #include "server/llm_prefiller.h"
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 
 namespace sparkv {
@@ -13,13 +16,20 @@ KvGeometry LlmPrefiller::geometry() const { return model_->config().Geometry(KvD
 uint32_t LlmPrefiller::vocabulary() const { return model_->config().vocabulary; }
 uint32_t LlmPrefiller::context_length() const { return model_->config().context_length; }
 
-absl::StatusOr<std::vector<int32_t>> LlmPrefiller::Tokenize(std::string_view text, bool raw,
-                                                            std::string_view system) const {
+absl::StatusOr<std::vector<int32_t>> LlmPrefiller::Tokenize(std::string_view text, bool raw, std::string_view system,
+                                                            const CancelledFn& cancelled) const {
+  for (const auto& [name, part] : {std::pair{"text", text}, std::pair{"system", system}}) {
+    const size_t least = model_->tokenizer().MinTokens(part);
+    if (least > context_length()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": ", part.size(), " bytes are at least ", least,
+                                                     " tokens; the model takes ", context_length()));
+    }
+  }
   std::vector<int32_t> ids;
   if (raw) {
-    ASSIGN_OR_RETURN(ids, model_->tokenizer().Encode(text, {.parse_special = false, .add_special = true}));
+    ASSIGN_OR_RETURN(ids, model_->tokenizer().Encode(text, {.add_bos = true, .cancelled = cancelled}));
   } else {
-    ASSIGN_OR_RETURN(ids, model_->chat_template().Document(system, text));
+    ASSIGN_OR_RETURN(ids, model_->chat_template().Document(system, text, cancelled));
   }
   if (ids.empty()) return absl::InvalidArgumentError("text: gives no token");
   return ids;

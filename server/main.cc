@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/base/stdio.h"
 #include "common/llm/runtime_env.h"
 #include "common/rpc/grpc_log.h"
+#include "common/rpc/listen_address.h"
 #include "kernels/cpu_features.h"
 #include "server/config.h"
 #include "server/llm_prefiller.h"
@@ -51,8 +53,7 @@ absl::Status Serve(const ServerConfig& config, const sigset_t& signals) {
   if (!config.port_file.empty()) {
     RETURN_IF_ERROR(WriteFileDurably(config.port_file, absl::StrCat(server->port(), "\n")));
   }
-  const std::string host = options.listen.substr(0, options.listen.rfind(':'));
-  std::printf("listening on %s:%d\n", host.c_str(), server->port());
+  std::printf("listening on %s\n", ShownAddress(options.listen, server->port()).c_str());
   std::fflush(stdout);
   int signal = 0;
   ::sigwait(&signals, &signal);
@@ -103,7 +104,8 @@ int Main(int argc, char** argv) {
 }  // namespace sparkv
 
 int main(int argc, char** argv) {
+  sparkv::OpenStandardStreams();
   sparkv::EnsurePassiveOpenMp(argc, argv);
   sparkv::QuietGrpc();
-  return sparkv::Main(argc, argv);
+  return sparkv::FinishStdout("sparkv-server", sparkv::Main(argc, argv));
 }

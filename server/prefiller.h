@@ -28,9 +28,9 @@ class Prefiller {
   virtual uint32_t vocabulary() const = 0;
   virtual uint32_t context_length() const = 0;
   // The ids of a document as a stored context has them: within the chat template's opening, or plain with `raw`.
-  // Thread-safe. InvalidArgument for text that gives no token or is too long.
-  virtual absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw,
-                                                        std::string_view system) const = 0;
+  // Thread-safe. InvalidArgument for text that gives no token or is too long; Cancelled.
+  virtual absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw, std::string_view system,
+                                                        const CancelledFn& cancelled) const = 0;
 
   // Called by one thread only. Runs tokens at positions [cache->tokens(), + size) and extends the cache;
   // progress(tokens done of this call) between steps. Cancelled leaves the cache as it was.

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
 
 namespace sparkv {
+
+// Asked between the steps of long work: true means give up. Empty: never.
+using CancelledFn = std::function<bool()>;
 
 // Copies share one flag. Thread-safe.
 class CancelToken {

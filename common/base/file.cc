@@ -16,18 +16,21 @@
 namespace sparkv {
 
 absl::Status ErrnoStatus(int error, std::string_view what) {
-  const std::string text = absl::StrCat(absl::string_view(what.data(), what.size()), ": ",
-                                        std::strerror(error));
+  const std::string text =
+      absl::StrCat(absl::string_view(what.data(), what.size()), ": ", std::strerror(error));
   switch (error) {
-    case ENOENT: return absl::NotFoundError(text);
+    case ENOENT:
+      return absl::NotFoundError(text);
     case ENOSPC:
-    case EDQUOT: return absl::ResourceExhaustedError(text);
-    default: return absl::UnavailableError(text);
+    case EDQUOT:
+      return absl::ResourceExhaustedError(text);
+    default:
+      return absl::UnavailableError(text);
   }
 }
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return ErrnoStatus(errno, path);
   absl::Cleanup close_fd = [fd] { ::close(fd); };
   struct stat st;
@@ -69,7 +72,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes
 }
 
 absl::Status WriteFileDurably(const std::string& path, std::string_view bytes) {
-  const std::string tmp = absl::StrCat(path, ".tmp.", ::getpid(), ".", reinterpret_cast<uintptr_t>(&bytes));
+  const std::string tmp =
+      absl::StrCat(path, ".tmp.", ::getpid(), ".", reinterpret_cast<uintptr_t>(&bytes));
   const int fd = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return ErrnoStatus(errno, tmp);
   absl::Cleanup remove_tmp = [&tmp] { ::unlink(tmp.c_str()); };

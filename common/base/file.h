@@ -12,7 +12,8 @@
 
 namespace sparkv {
 
-// A read-only mapping of a whole file. Thread-safe after Open. The mapping lives as long as the object.
+// A read-only mapping of a whole file. Thread-safe after Open. The mapping lives as long as the
+// object.
 class MappedFile {
  public:
   // NotFound, InvalidArgument (not a regular file), or Unavailable with the errno text.

@@ -15,9 +15,9 @@ namespace sparkv {
 
 using Digest = std::array<uint8_t, 32>;
 
-std::string DigestToHex(const Digest& digest);                     // 64 lower-case hex digits
-absl::StatusOr<Digest> DigestFromHex(std::string_view hex);        // InvalidArgument unless 64 hex digits
-absl::StatusOr<Digest> DigestFromBytes(std::string_view bytes);    // InvalidArgument unless 32 bytes
+std::string DigestToHex(const Digest& digest);               // 64 lower-case hex digits
+absl::StatusOr<Digest> DigestFromHex(std::string_view hex);  // InvalidArgument unless 64 hex digits
+absl::StatusOr<Digest> DigestFromBytes(std::string_view bytes);  // InvalidArgument unless 32 bytes
 
 // Thread-compatible; Finish may be called once.
 class Sha256 {

@@ -1,4 +1,5 @@
-// A fixed set of worker threads. Waits are passive (condition variables), so idle workers cost no CPU.
+// A fixed set of worker threads. Waits are passive (condition variables), so idle workers cost no
+// CPU.
 #pragma once
 
 #include <cstddef>

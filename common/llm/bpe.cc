@@ -31,12 +31,11 @@ const Bpe::Merge* Bpe::Find(int32_t left, int32_t right) const {
   return it == merges_.end() ? nullptr : &it->second;
 }
 
-void Bpe::Encode(std::string_view word, std::vector<int32_t>* out) const {
-  if (word.size() <= kShortWord) {
-    EncodeShort(word, out);
-  } else {
-    EncodeLong(word, out);
-  }
+bool Bpe::Encode(std::string_view word, const CancelledFn& cancelled,
+                 std::vector<int32_t>* out) const {
+  if (word.size() > kShortWord) return EncodeLong(word, cancelled, out);
+  EncodeShort(word, out);
+  return true;
 }
 
 void Bpe::EncodeShort(std::string_view word, std::vector<int32_t>* out) const {
@@ -68,7 +67,9 @@ void Bpe::EncodeShort(std::string_view word, std::vector<int32_t>* out) const {
   }
 }
 
-void Bpe::EncodeLong(std::string_view word, std::vector<int32_t>* out) const {
+bool Bpe::EncodeLong(std::string_view word, const CancelledFn& cancelled,
+                     std::vector<int32_t>* out) const {
+  constexpr size_t kPollPairs = 1 << 16;
   constexpr int32_t kNowhere = -1;
   constexpr int32_t kGone = -2;
   struct Symbol {
@@ -98,7 +99,9 @@ void Bpe::EncodeLong(std::string_view word, std::vector<int32_t>* out) const {
   }
   std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> queue(std::greater<>(),
                                                                              std::move(entries));
+  size_t pairs = 0;
   while (!queue.empty()) {
+    if (cancelled && ++pairs % kPollPairs == 0 && cancelled()) return false;
     const uint64_t best = queue.top();
     queue.pop();
     const auto at = static_cast<int32_t>(best & 0xFFFFFFFFu);
@@ -118,6 +121,7 @@ void Bpe::EncodeLong(std::string_view word, std::vector<int32_t>* out) const {
   for (int32_t i = 0; i != kNowhere; i = symbols[i].next) {
     if (symbols[i].id != kNoToken) out->push_back(symbols[i].id);
   }
+  return true;
 }
 
 }  // namespace sparkv

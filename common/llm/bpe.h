@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/base/cancel.h"
 
 namespace sparkv {
 
@@ -24,8 +25,9 @@ class Bpe {
   void AddMerge(int32_t left, int32_t right, int32_t rank, int32_t merged);
 
   // Appends the word's ids. A byte without a token is left out, and nothing merges across it. O(n
-  // log n), and about 24 bytes of memory for each byte of the word.
-  void Encode(std::string_view word, std::vector<int32_t>* out) const;
+  // log n), and about 24 bytes of memory for each byte of the word. False, and nothing appended,
+  // when `cancelled` said so.
+  bool Encode(std::string_view word, const CancelledFn& cancelled, std::vector<int32_t>* out) const;
 
  private:
   struct Merge {
@@ -34,7 +36,8 @@ class Bpe {
   };
   const Merge* Find(int32_t left, int32_t right) const;  // null when they don't merge
   void EncodeShort(std::string_view word, std::vector<int32_t>* out) const;
-  void EncodeLong(std::string_view word, std::vector<int32_t>* out) const;
+  bool EncodeLong(std::string_view word, const CancelledFn& cancelled,
+                  std::vector<int32_t>* out) const;
 
   int32_t byte_ids_[256];
   absl::flat_hash_map<uint64_t, Merge> merges_;  // by left << 32 | right

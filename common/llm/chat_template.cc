@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
-#include "common/llm/tokenizer_utf8.h"
+#include "common/base/utf8.h"
 
 namespace sparkv {
 namespace {
@@ -245,8 +245,10 @@ absl::Status ChatTemplate::AppendTemplate(std::string_view text, std::vector<int
   return absl::OkStatus();
 }
 
-absl::Status ChatTemplate::AppendUser(std::string_view text, std::vector<int32_t>* ids) const {
-  ASSIGN_OR_RETURN(const std::vector<int32_t> part, tokenizer_->Encode(text, EncodeOptions{}));
+absl::Status ChatTemplate::AppendUser(std::string_view text, const CancelledFn& cancelled,
+                                      std::vector<int32_t>* ids) const {
+  ASSIGN_OR_RETURN(const std::vector<int32_t> part,
+                   tokenizer_->Encode(text, {.cancelled = cancelled}));
   ids->insert(ids->end(), part.begin(), part.end());
   return absl::OkStatus();
 }
@@ -269,7 +271,7 @@ absl::Status ChatTemplate::AppendOpening(std::string_view system, std::vector<in
   if (prompt.empty() && preamble_.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(AppendHeader("system", ids));
   RETURN_IF_ERROR(AppendTemplate(preamble_, ids));
-  RETURN_IF_ERROR(AppendUser(format_ == ChatFormat::kLlama3 ? Trim(prompt) : prompt, ids));
+  RETURN_IF_ERROR(AppendUser(format_ == ChatFormat::kLlama3 ? Trim(prompt) : prompt, nullptr, ids));
   return AppendEnd(ids);
 }
 
@@ -279,41 +281,43 @@ absl::Status ChatTemplate::AppendClosing(std::vector<int32_t>* ids) const {
 }
 
 absl::StatusOr<std::vector<int32_t>> ChatTemplate::Document(std::string_view system,
-                                                            std::string_view document) const {
+                                                            std::string_view document,
+                                                            const CancelledFn& cancelled) const {
   std::vector<int32_t> ids;
   if (format_ == ChatFormat::kRaw) {
-    EncodeOptions options;
-    options.add_special = true;
-    return tokenizer_->Encode(document, options);
+    return tokenizer_->Encode(document, {.add_bos = true, .cancelled = cancelled});
   }
   RETURN_IF_ERROR(AppendOpening(system, &ids));
   RETURN_IF_ERROR(AppendHeader("user", &ids));
   // The right end of what the user says is the question's.
-  RETURN_IF_ERROR(AppendUser(format_ == ChatFormat::kLlama3 ? TrimLeft(document) : document, &ids));
+  RETURN_IF_ERROR(
+      AppendUser(format_ == ChatFormat::kLlama3 ? TrimLeft(document) : document, cancelled, &ids));
   return ids;
 }
 
-absl::StatusOr<std::vector<int32_t>> ChatTemplate::Question(std::string_view question) const {
-  if (format_ == ChatFormat::kRaw) return tokenizer_->Encode(question, EncodeOptions{});
+absl::StatusOr<std::vector<int32_t>> ChatTemplate::Question(std::string_view question,
+                                                            const CancelledFn& cancelled) const {
+  if (format_ == ChatFormat::kRaw) return tokenizer_->Encode(question, {.cancelled = cancelled});
   std::vector<int32_t> ids;
-  RETURN_IF_ERROR(AppendUser("\n\n", &ids));
+  RETURN_IF_ERROR(AppendUser("\n\n", nullptr, &ids));
   RETURN_IF_ERROR(
-      AppendUser(format_ == ChatFormat::kLlama3 ? TrimRight(question) : question, &ids));
+      AppendUser(format_ == ChatFormat::kLlama3 ? TrimRight(question) : question, cancelled, &ids));
   RETURN_IF_ERROR(AppendClosing(&ids));
   return ids;
 }
 
 absl::StatusOr<std::vector<int32_t>> ChatTemplate::Prompt(std::string_view system,
-                                                          std::string_view question) const {
+                                                          std::string_view question,
+                                                          const CancelledFn& cancelled) const {
   if (format_ == ChatFormat::kLlama3) question = TrimRight(question);
-  ASSIGN_OR_RETURN(std::vector<int32_t> ids, Document(system, question));
+  ASSIGN_OR_RETURN(std::vector<int32_t> ids, Document(system, question, cancelled));
   if (format_ != ChatFormat::kRaw) RETURN_IF_ERROR(AppendClosing(&ids));
   return ids;
 }
 
-absl::StatusOr<std::vector<int32_t>> ChatTemplate::NextTurn(std::string_view question,
-                                                            bool ended) const {
-  if (format_ == ChatFormat::kRaw) return tokenizer_->Encode(question, EncodeOptions{});
+absl::StatusOr<std::vector<int32_t>> ChatTemplate::NextTurn(std::string_view question, bool ended,
+                                                            const CancelledFn& cancelled) const {
+  if (format_ == ChatFormat::kRaw) return tokenizer_->Encode(question, {.cancelled = cancelled});
   std::vector<int32_t> ids;
   if (!ended) {
     RETURN_IF_ERROR(AppendEnd(&ids));
@@ -321,7 +325,8 @@ absl::StatusOr<std::vector<int32_t>> ChatTemplate::NextTurn(std::string_view que
     RETURN_IF_ERROR(AppendTemplate("\n", &ids));
   }
   RETURN_IF_ERROR(AppendHeader("user", &ids));
-  RETURN_IF_ERROR(AppendUser(format_ == ChatFormat::kLlama3 ? Trim(question) : question, &ids));
+  RETURN_IF_ERROR(
+      AppendUser(format_ == ChatFormat::kLlama3 ? Trim(question) : question, cancelled, &ids));
   RETURN_IF_ERROR(AppendClosing(&ids));
   return ids;
 }
@@ -348,7 +353,7 @@ absl::StatusOr<std::vector<int32_t>> ChatTemplate::Render(
     if (format_ == ChatFormat::kQwen3 && message.role == "assistant")
       content = WithoutThought(content);
     RETURN_IF_ERROR(AppendHeader(message.role, &ids));
-    RETURN_IF_ERROR(AppendUser(content, &ids));
+    RETURN_IF_ERROR(AppendUser(content, nullptr, &ids));
     RETURN_IF_ERROR(AppendEnd(&ids));
   }
   RETURN_IF_ERROR(AppendTemplate(generation_, &ids));

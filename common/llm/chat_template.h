@@ -25,9 +25,10 @@ struct ChatMessage {
   std::string content;
 };
 
-// Immutable and thread-safe; the tokenizer must outlive it. Llama 3's format trims what people
-// write (as Python's strip does), the others keep it as it is. Each method that begins a sequence
-// writes BOS exactly once, or never when neither the vocabulary nor the template asks for one.
+// Immutable and thread-safe; the tokenizer must outlive it. `cancelled` as in EncodeOptions. Llama
+// 3's format trims what people write (as Python's strip does), the others keep it as it is. Each
+// method that begins a sequence writes BOS exactly once, or never when neither the vocabulary nor
+// the template asks for one.
 class ChatTemplate {
  public:
   // Recognises tokenizer.chat_template. InvalidArgument with the position for a template whose
@@ -44,17 +45,19 @@ class ChatTemplate {
   // A stored context: the opening (BOS if the format has one, the system prompt) and the start of
   // the user's turn with the document. `system` empty: the template's default, which may be none.
   // In kRaw: the document (BOS as the vocabulary asks).
-  absl::StatusOr<std::vector<int32_t>> Document(std::string_view system,
-                                                std::string_view document) const;
+  absl::StatusOr<std::vector<int32_t>> Document(std::string_view system, std::string_view document,
+                                                const CancelledFn& cancelled = nullptr) const;
   // What follows a stored context: a blank line, the question, the end of the user's turn and the
   // assistant's opening. In kRaw: the question alone.
-  absl::StatusOr<std::vector<int32_t>> Question(std::string_view question) const;
+  absl::StatusOr<std::vector<int32_t>> Question(std::string_view question,
+                                                const CancelledFn& cancelled = nullptr) const;
   // A prompt without a stored context.
-  absl::StatusOr<std::vector<int32_t>> Prompt(std::string_view system,
-                                              std::string_view question) const;
+  absl::StatusOr<std::vector<int32_t>> Prompt(std::string_view system, std::string_view question,
+                                              const CancelledFn& cancelled = nullptr) const;
   // After generated ids that ended without (or, `ended`, with) the end-of-turn token: closes that
   // turn, then a user's turn.
-  absl::StatusOr<std::vector<int32_t>> NextTurn(std::string_view question, bool ended) const;
+  absl::StatusOr<std::vector<int32_t>> NextTurn(std::string_view question, bool ended,
+                                                const CancelledFn& cancelled = nullptr) const;
   // A whole conversation and the assistant's opening. InvalidArgument for another role, a system
   // message that is not the first, or no messages; FailedPrecondition in kRaw.
   absl::StatusOr<std::vector<int32_t>> Render(std::span<const ChatMessage> messages) const;
@@ -63,7 +66,8 @@ class ChatTemplate {
   explicit ChatTemplate(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
   void Recognise(std::string_view source);
   absl::Status AppendTemplate(std::string_view text, std::vector<int32_t>* ids) const;
-  absl::Status AppendUser(std::string_view text, std::vector<int32_t>* ids) const;
+  absl::Status AppendUser(std::string_view text, const CancelledFn& cancelled,
+                          std::vector<int32_t>* ids) const;
   absl::Status AppendHeader(std::string_view role, std::vector<int32_t>* ids) const;
   absl::Status AppendEnd(std::vector<int32_t>* ids) const;
   absl::Status AppendOpening(std::string_view system, std::vector<int32_t>* ids) const;

@@ -28,8 +28,4 @@ class Detokenizer {
   std::string pending_;  // the start of a character, at most 3 bytes
 };
 
-// `bytes` as valid UTF-8, invalid sequences replaced as above. If `pending` is given, an unfinished
-// character at the end is moved there instead.
-std::string ToValidUtf8(std::string_view bytes, std::string* pending = nullptr);
-
 }  // namespace sparkv

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/llm/tokenizer_utf8.h"
+#include "common/base/utf8.h"
 
 namespace sparkv {
 namespace {

@@ -118,6 +118,7 @@ struct Tokenizer::Impl {
   std::vector<std::pair<std::string_view, int32_t>> special;  // the same, in order of their text
   bool special_first[256] = {};                               // first bytes of `special`
   std::vector<bool> ends;                                     // an id that ends a generation
+  size_t longest = 1;                                         // bytes of the longest token
 
   TokenKind KindOf(int32_t id) const {
     return spec.kinds.empty() ? TokenKind::kNormal : spec.kinds[static_cast<size_t>(id)];
@@ -126,7 +127,8 @@ struct Tokenizer::Impl {
   absl::Status AddMerges();
   // The longest special token that `text` begins with; null when there is none.
   const std::pair<std::string_view, int32_t>* SpecialAt(std::string_view text) const;
-  void EncodeText(std::string_view text, std::vector<int32_t>* out) const;
+  absl::Status EncodeText(std::string_view text, const CancelledFn& cancelled,
+                          std::vector<int32_t>* out) const;
 };
 
 void Tokenizer::Impl::AddTokens() {
@@ -140,9 +142,11 @@ void Tokenizer::Impl::AddTokens() {
     if (kind == TokenKind::kNormal || kind == TokenKind::kByte) {
       bytes[id] = Alphabet().Decode(text);
       by_bytes.emplace(bytes[id], id);
+      longest = std::max(longest, bytes[id].size());
       continue;
     }
     bytes[id] = text;
+    longest = std::max(longest, text.size());
     if (kind == TokenKind::kUnused || text.empty()) continue;
     if (by_text.emplace(bytes[id], id).second) {
       special.emplace_back(bytes[id], id);
@@ -207,7 +211,10 @@ const std::pair<std::string_view, int32_t>* Tokenizer::Impl::SpecialAt(
   return found;
 }
 
-void Tokenizer::Impl::EncodeText(std::string_view text, std::vector<int32_t>* out) const {
+absl::Status Tokenizer::Impl::EncodeText(std::string_view text, const CancelledFn& cancelled,
+                                         std::vector<int32_t>* out) const {
+  constexpr size_t kPollWords = 4096;
+  size_t words = 0;
   // Where a word was encoded before: most words of a text are repetitions.
   struct Place {
     uint32_t begin;
@@ -217,6 +224,8 @@ void Tokenizer::Impl::EncodeText(std::string_view text, std::vector<int32_t>* ou
   constexpr size_t kMaxPlaceBytes = 64;
   absl::flat_hash_map<std::string_view, Place> places;
   for (size_t begin = 0; begin < text.size();) {
+    if (cancelled && ++words % kPollWords == 0 && cancelled())
+      return absl::CancelledError("cancelled by the caller");
     const size_t end = pre.WordEnd(text, begin);
     const std::string_view word = text.substr(begin, end - begin);
     begin = end;
@@ -238,14 +247,15 @@ void Tokenizer::Impl::EncodeText(std::string_view text, std::vector<int32_t>* ou
     const auto whole = pre.whole_words_first() ? by_bytes.find(word) : by_bytes.end();
     if (whole != by_bytes.end()) {
       out->push_back(whole->second);
-    } else {
-      bpe.Encode(word, out);
+    } else if (!bpe.Encode(word, cancelled, out)) {
+      return absl::CancelledError("cancelled by the caller");
     }
     if (remember && places.size() < kMaxPlaces) {
       places.emplace(
           word, Place{static_cast<uint32_t>(before), static_cast<uint32_t>(out->size() - before)});
     }
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Create(VocabSpec spec) {
@@ -278,19 +288,27 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
       ++i;
       continue;
     }
-    impl_->EncodeText(text.substr(begin, i - begin), &ids);
+    RETURN_IF_ERROR(impl_->EncodeText(text.substr(begin, i - begin), options.cancelled, &ids));
     ids.push_back(found->second);
     i += found->first.size();
     begin = i;
   }
-  impl_->EncodeText(text.substr(begin), &ids);
-  if (options.add_special) {
-    const VocabSpec& vocab = impl_->spec;
-    if (vocab.add_bos && (ids.empty() || ids.front() != *vocab.bos))
-      ids.insert(ids.begin(), *vocab.bos);
-    if (vocab.add_eos) ids.push_back(*vocab.eos);
-  }
+  RETURN_IF_ERROR(impl_->EncodeText(text.substr(begin), options.cancelled, &ids));
+  const VocabSpec& vocab = impl_->spec;
+  if (options.add_bos && vocab.add_bos && (ids.empty() || ids.front() != *vocab.bos))
+    ids.insert(ids.begin(), *vocab.bos);
+  if (options.add_eos && vocab.add_eos) ids.push_back(*vocab.eos);
   return ids;
+}
+
+size_t Tokenizer::MinTokens(std::string_view text) const {
+  size_t counts[256] = {};
+  for (const char c : text) ++counts[static_cast<uint8_t>(c)];
+  size_t bytes = 0;  // those without a token are left out by Encode
+  for (int b = 0; b < 256; ++b) {
+    if (impl_->bpe.byte_id(static_cast<uint8_t>(b)) != Bpe::kNoToken) bytes += counts[b];
+  }
+  return (bytes + impl_->longest - 1) / impl_->longest;
 }
 
 std::vector<std::string_view> Tokenizer::PreTokenize(std::string_view text) const {

@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/cancel.h"
 #include "common/gguf/gguf_reader.h"
 
 namespace sparkv {
 
-// Of one Encode; a single word of this size needs about 0.5 GB for a moment.
+// Of one Encode, and of a document or question on the wire; a single word of this size needs about
+// 0.5 GB for a moment.
 inline constexpr size_t kMaxEncodeBytes = size_t{16} << 20;
 
 // Numbers of tokenizer.ggml.token_type.
@@ -53,7 +55,9 @@ struct EncodeOptions {
   // it is text like any other (user-defined tokens too, unlike in llama.cpp), so that a document
   // can't hold tokens with a meaning.
   bool parse_special = false;
-  bool add_special = false;  // BOS and EOS as the vocabulary asks, never a second BOS
+  bool add_bos = false;  // where the vocabulary asks for it, never a second one
+  bool add_eos = false;  // where the vocabulary asks for it
+  CancelledFn cancelled = nullptr;
 };
 
 // Immutable and thread-safe.
@@ -65,9 +69,11 @@ class Tokenizer {
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Create(VocabSpec spec);
   ~Tokenizer();
 
-  // InvalidArgument for more than kMaxEncodeBytes.
+  // InvalidArgument for more than kMaxEncodeBytes; Cancelled within some 10 ms of `cancelled`.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options) const;
+  // No fewer tokens than this can hold the text: says fast that it is too long.
+  size_t MinTokens(std::string_view text) const;
   // The words that the pre-tokenizer finds, and the bytes of the tokens that Encode makes of plain
   // text, for tests and for people. Words concatenated are the text.
   std::vector<std::string_view> PreTokenize(std::string_view text) const;

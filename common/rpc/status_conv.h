@@ -8,7 +8,7 @@
 namespace sparkv {
 
 // Codes have the same numbers on both sides. Messages are cut at kMaxStatusMessageBytes and invalid UTF-8
-// in them is replaced by '?', since gRPC carries them in HTTP/2 trailers with a size limit.
+// in them is replaced by U+FFFD, since gRPC carries them in HTTP/2 trailers with a size limit.
 inline constexpr size_t kMaxStatusMessageBytes = 2048;
 grpc::Status ToGrpc(const absl::Status& status);
 

@@ -23,7 +23,8 @@ inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(20);
 inline constexpr absl::Duration kMinPingInterval = absl::Seconds(5);
 
 // Frames carry at most 256 KiB; everything else fits too, but for manifests of very long contexts.
-inline constexpr int kMaxMessageBytes = 128 << 20;
+inline constexpr int kMaxMessageBytes = 128 << 20;  // a client takes: manifests of long contexts
+inline constexpr int kMaxRequestBytes = 24 << 20;   // a server takes: a document, or the ids of the longest context
 
 struct ServerTlsFiles {
   std::string certificate;  // PEM chain, leaf first

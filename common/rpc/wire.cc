@@ -3,6 +3,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/utf8.h"
 #include "absl/strings/string_view.h"
 #include "common/base/bytes.h"
 #include "common/base/status.h"
@@ -133,9 +135,18 @@ absl::StatusOr<Manifest> FromProto(const v1::Manifest& manifest) {
   return out;
 }
 
-absl::Status CheckNoControlCharacters(const std::string& name) {
-  for (const unsigned char c : name) {
-    if (c < 0x20 || c == 0x7F) return absl::InvalidArgumentError("name: control characters are not allowed");
+absl::Status CheckPrintable(std::string_view name) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(name.data());
+  for (size_t i = 0; i < name.size();) {
+    const Utf8Unit unit = NextUtf8Unit(bytes + i, name.size() - i);
+    const uint32_t c = unit.code;
+    if (!unit.valid) return absl::InvalidArgumentError(absl::StrCat("name: is not UTF-8 at byte ", i));
+    if (c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || (c >= 0x202A && c <= 0x202E) ||
+        (c >= 0x2066 && c <= 0x2069)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("name: control characters are not allowed, got U+%04X at byte %d", c, i));
+    }
+    i += unit.length;
   }
   return absl::OkStatus();
 }

@@ -19,10 +19,8 @@ inline constexpr uint32_t kMaxWirePlanes = 16;
 inline constexpr uint32_t kMaxOrderItems = 65536;                // items of one Order or Cancel
 inline constexpr uint64_t kDefaultWindowBytes = 4u << 20;
 inline constexpr uint64_t kMaxWindowBytes = 64u << 20;
-inline constexpr size_t kMaxRequestTextBytes = 64u << 20;              // PrecomputeRequest.text
+inline constexpr size_t kMaxRequestTextBytes = 16u << 20;        // a document: common/llm's kMaxEncodeBytes
 inline constexpr size_t kMaxNameBytes = 256;
-// InvalidArgument for a control character: a terminal that lists names would obey it.
-absl::Status CheckNoControlCharacters(const std::string& name);
 inline constexpr size_t kMaxSystemBytes = 1u << 20;
 inline constexpr uint32_t kMaxListLimit = 1000;
 inline constexpr uint32_t kMaxActiveBlocks = 1u << 16;
@@ -37,6 +35,10 @@ v1::Manifest ToProto(const Manifest& manifest, std::string_view name = "");
 // column has layers x planes items of 1..kMaxWireItemBytes bytes and none or layers x kv_heads active blocks, and
 // the context id is the last column's key. Token ids are >= 0; the vocabulary is the caller's to check.
 absl::StatusOr<Manifest> FromProto(const v1::Manifest& manifest);
+
+// InvalidArgument for a name of a context that is not UTF-8 or has characters that a terminal obeys or that rearrange the
+// line it stands in: controls (C0, DEL, C1), line and paragraph separators, bidirectional overrides and isolates.
+absl::Status CheckPrintable(std::string_view name);
 
 // A digest field of a request: InvalidArgument "context_id: needs 32 bytes, got 5".
 absl::StatusOr<Digest> DigestField(std::string_view bytes, std::string_view field);

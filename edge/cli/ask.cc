@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
+#include "common/rpc/message_utf8.h"
 #include "edge/cli/client.h"
 #include "edge/cli/exit_code.h"
 #include "edge/cli/input.h"
@@ -50,6 +51,16 @@ const std::map<std::string, v1::Policy> kPolicies = {{"sparkv", v1::POLICY_SPARK
                                                      {"local", v1::POLICY_LOCAL},
                                                      {"cake", v1::POLICY_CAKE}};
 
+// CLI11 would take -1 and what is too large for 2^64 - 1.
+const CLI::Validator kUnsigned(
+    [](const std::string& text) {
+      uint64_t value = 0;
+      return absl::SimpleAtoi(text, &value) && text.find('-') == std::string::npos
+                 ? std::string()
+                 : absl::StrCat("got ", text, ", 0 to 18446744073709551615 are allowed");
+    },
+    "UINT");
+
 void AddGenerateOptions(CLI::App* command, AskOptions* o) {
   command->add_option("--policy", o->policy, "sparkv, stream, local or cake; default: the daemon's")
       ->check(CLI::IsMember({"sparkv", "stream", "local", "cake"}));
@@ -61,7 +72,7 @@ void AddGenerateOptions(CLI::App* command, AskOptions* o) {
   command->add_option("--top-p", o->top_p, "0 or 1: off");
   command->add_option("--min-p", o->min_p, "0: off");
   command->add_option("--repetition-penalty", o->repetition_penalty, "0 or 1: off");
-  command->add_option("--seed", o->seed, "0: a random one, told in the summary");
+  command->add_option("--seed", o->seed, "0: a random one, told in the summary")->check(kUnsigned);
   command
       ->add_option("--stop", o->stop, "end the answer before this text; may be given several times")
       ->take_all()
@@ -118,7 +129,9 @@ void PrintSummary(const v1::GenerateResponse::Result& result) {
 }
 
 // Runs one request and prints what comes.
-absl::Status RunOne(Client* client, const AskOptions& o, const v1::GenerateRequest& request) {
+absl::Status RunOne(Client* client, const AskOptions& o, const v1::GenerateRequest& request,
+                    v1::GenerateResponse::Result* result_out = nullptr) {
+  RETURN_IF_ERROR(CheckUtf8(request));
   grpc::ClientContext context;
   const InterruptWatch::Scope scope(client->watch(), &context);
   const bool json = o.client.json;
@@ -161,6 +174,7 @@ absl::Status RunOne(Client* client, const AskOptions& o, const v1::GenerateReque
   if (!json && !o.ids && !text.empty()) std::fputc('\n', stdout);
   std::fflush(stdout);
   RETURN_IF_ERROR(status);
+  if (result_out != nullptr) *result_out = result;
   if (json) {
     Json out = {{"text", text}, {"ids", ids}, {"tokens", std::move(tokens)}};
     out.update(ToJson(result, o.timeline));
@@ -181,19 +195,23 @@ absl::Status RunOne(Client* client, const AskOptions& o, const v1::GenerateReque
   return absl::OkStatus();
 }
 
-absl::Status FillPrompt(const AskOptions& o, Client* client, v1::GenerateRequest* request) {
-  std::string question;
+// CONTEXT and QUESTION, as far as other options don't stand for them.
+void CheckWords(const AskOptions& o) {
   const bool from_file = !o.prompt_file.empty() || !o.token_file.empty();
   const size_t expected = (o.no_context ? 0 : 1) + (from_file ? 0 : 1);
-  if (o.words.size() != expected) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "got ", o.words.size(), " words, expected ", expected, ":", o.no_context ? "" : " CONTEXT",
-        from_file ? "" : " QUESTION", "; put quotes around a question with spaces"));
-  }
+  if (o.words.size() == expected) return;
+  throw CLI::ValidationError(
+      "ask", absl::StrCat("got ", o.words.size(), " words, expected ", expected, ":",
+                          o.no_context ? "" : " CONTEXT", from_file ? "" : " QUESTION",
+                          "; put quotes around a question with spaces"));
+}
+
+absl::Status FillPrompt(const AskOptions& o, Client* client, v1::GenerateRequest* request) {
+  std::string question;
   if (!o.no_context) {
     // On the wire an empty context means none.
-    if (o.words.front().empty()) return absl::InvalidArgumentError("CONTEXT is empty; --no-context asks without one");
-    RETURN_IF_ERROR(CheckUtf8(o.words.front(), "CONTEXT"));
+    if (o.words.front().empty())
+      return absl::InvalidArgumentError("CONTEXT is empty; --no-context asks without one");
     request->set_context(o.words.front());
   }
   if (!o.token_file.empty()) {
@@ -204,7 +222,7 @@ absl::Status FillPrompt(const AskOptions& o, Client* client, v1::GenerateRequest
   if (o.prompt_file.empty()) {
     question = o.words.back();
   } else {
-    ASSIGN_OR_RETURN(question, ReadInput(o.prompt_file));
+    ASSIGN_OR_RETURN(question, ReadText(o.prompt_file));
   }
   if (o.parse_special) {
     std::shared_ptr<const Model> loaded;
@@ -221,7 +239,6 @@ absl::Status FillPrompt(const AskOptions& o, Client* client, v1::GenerateRequest
     request->mutable_question_tokens()->Add(ids.begin(), ids.end());
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(CheckUtf8(question, "the question"));
   request->set_question(question);
   return absl::OkStatus();
 }
@@ -236,9 +253,20 @@ absl::Status Ask(const AskOptions& o) {
 
 absl::Status Chat(AskOptions o) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(o.client));
+  bool may_be_forgotten = !o.session.empty();
   if (o.session.empty()) {
     std::random_device random;
     o.session = absl::StrFormat("cli-%08x%08x", random(), random());
+  }
+  if (!o.no_context) {  // before the first turn, so that a wrong name shows at once
+    grpc::ClientContext context;
+    Client::SetDeadline(&context);
+    const InterruptWatch::Scope scope(client->watch(), &context);
+    v1::ShowContextRequest show;
+    show.set_context(o.words.front());
+    RETURN_IF_ERROR(CheckUtf8(show));
+    v1::EdgeContext shown;
+    RETURN_IF_ERROR(client->Finish(client->stub()->ShowContext(&context, show, &shown)));
   }
   const bool terminal = isatty(STDIN_FILENO) != 0;
   if (terminal) std::fprintf(stderr, "an empty line or Ctrl-D ends the chat\n");
@@ -249,12 +277,16 @@ absl::Status Chat(AskOptions o) {
       std::fflush(stderr);
     }
     if (!std::getline(std::cin, line) || line.empty()) break;
-    RETURN_IF_ERROR(CheckUtf8(line, "the question"));
     v1::GenerateRequest request;
     FillRequest(o, &request);
     if (!o.no_context) request.set_context(o.words.front());
     request.set_question(line);
-    RETURN_IF_ERROR(RunOne(client.get(), o, request));
+    v1::GenerateResponse::Result result;
+    RETURN_IF_ERROR(RunOne(client.get(), o, request, &result));
+    if (may_be_forgotten && result.usage().session_tokens() == 0 && !o.quiet && !o.client.json)
+      std::fprintf(stderr, "note: the daemon knew no chat '%s'; it began here\n",
+                   o.session.c_str());
+    may_be_forgotten = false;
     o.drop_loaded = false;  // once
   }
   return absl::OkStatus();
@@ -287,7 +319,10 @@ void AddAskCommands(CLI::App* app, int* exit_code) {
       "  sparkv ask manual \"How do I reset the device?\" --timeline\n"
       "  sparkv ask manual --prompt-file question.txt --policy stream --json\n"
       "  sparkv ask --local --model M.gguf --no-context --raw \"Once upon a time\" -n 32");
-  ask->callback([=] { *exit_code = Report(Ask(*ask_options), ask_options->client.json); });
+  ask->callback([=] {
+    CheckWords(*ask_options);
+    *exit_code = Report(Ask(*ask_options), ask_options->client.json);
+  });
 
   auto chat_options = std::make_shared<AskOptions>();
   CLI::App* chat =

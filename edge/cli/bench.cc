@@ -27,11 +27,15 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
   bench->footer(
       "examples:\n"
       "  sparkv bench prefill --model M.gguf --quick --json figures.json\n"
-      "  scripts/peer_venv.sh && sparkv bench prefill --model M.gguf --peer-python .deps/peer/bin/python\n"
+      "  scripts/peer_venv.sh && sparkv bench prefill --model M.gguf --peer-python "
+      ".deps/peer/bin/python\n"
       "  sparkv bench load --model M.gguf --context book.txt --sizes 2048 4096\n"
-      "--json writes every figure with median, spread, peer, commit and machine; scripts/bench_report.py draws them.");
+      "--json writes every figure with median, spread, peer, commit and machine; "
+      "scripts/bench_report.py draws them.");
   const auto common = [options](CLI::App* command) {
-    command->add_option("--model", options->model, "GGUF file")->required()->envname("SPARKV_MODEL");
+    command->add_option("--model", options->model, "GGUF file")
+        ->required()
+        ->envname("SPARKV_MODEL");
     command->add_flag("--quick", options->quick, "one small size, 3 repetitions");
     command->add_option("--json", options->json, "write the figures to this file");
     command->add_option("--context", options->contexts, "text files that make the document");
@@ -44,7 +48,8 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
     command->add_option("--sizes", options->sizes, "context sizes in tokens")
         ->check(CLI::Range(16u, 1u << 20));
   };
-  CLI::App* prefill = bench->add_subcommand("prefill", "Local prefill and decode against llama.cpp");
+  CLI::App* prefill =
+      bench->add_subcommand("prefill", "Local prefill and decode against llama.cpp");
   common(prefill);
   prefill->add_option("--peer-python", options->peer_python,
                       "a Python with llama-cpp-python (scripts/peer_venv.sh); empty: no peer");

@@ -15,25 +15,27 @@ namespace sparkv::cli {
 struct BenchOptions {
   std::string model;
   bool quick = false;
-  std::string json;                    // figures file; empty: none
-  std::vector<std::string> contexts;   // text files; empty: the demo document
-  std::string peer_python;             // a Python with llama-cpp-python; empty: no peer
-  std::string scripts = "scripts";     // the repository's scripts folder
-  int threads = 0;                     // 0: the machine's cores
-  int repetitions = 0;                 // 0: 7, or 3 with --quick
+  std::string json;                   // figures file; empty: none
+  std::vector<std::string> contexts;  // text files; empty: the demo document
+  std::string peer_python;            // a Python with llama-cpp-python; empty: no peer
+  std::string scripts = "scripts";    // the repository's scripts folder
+  int threads = 0;                    // 0: the machine's cores
+  int repetitions = 0;                // 0: 7, or 3 with --quick
   double rtt_ms = 20;
-  std::vector<double> rates_mbit;      // load: besides the balanced rate and its multiples
-  std::vector<uint32_t> sizes;         // tokens; empty: 512, 1024, 2048, 4096
-  uint32_t level = 0;                  // load: codec level; 0: the default
+  std::vector<double> rates_mbit;  // load: besides the balanced rate and its multiples
+  std::vector<uint32_t> sizes;     // tokens; empty: 512, 1024, 2048, 4096
+  uint32_t level = 0;              // load: codec level; 0: the default
 };
 
-// Adds `bench` and its subcommands to the tool. *exit_status receives the status of the one that ran.
+// Adds `bench` and its subcommands to the tool. *exit_status receives the status of the one that
+// ran.
 void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status);
 
 absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures);
 absl::Status RunBenchLoad(const BenchOptions& options, FigureFile* figures);
 
-// The benchmark's document: the files given, else the demo document, read whole (at most 64 MiB each).
+// The benchmark's document: the files given, else the demo document, read whole (at most 64 MiB
+// each).
 absl::StatusOr<std::string> BenchDocument(const BenchOptions& options);
 
 }  // namespace sparkv::cli

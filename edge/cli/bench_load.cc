@@ -1,5 +1,6 @@
-// TTFT of every policy over a shaped link: real daemons as child processes, real TCP through the daemon's relay,
-// repetitions interleaved so that a slow minute of the machine hits every policy alike.
+// TTFT of every policy over a shaped link: real daemons as child processes, real TCP through the
+// daemon's relay, repetitions interleaved so that a slow minute of the machine hits every policy
+// alike.
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
@@ -40,9 +41,11 @@ struct Daemon {
 absl::StatusOr<Daemon> StartDaemon(std::vector<std::string> argv, const std::string& log) {
   Daemon daemon;
   ASSIGN_OR_RETURN(daemon.process, Subprocess::Start(argv, log));
-  absl::StatusOr<std::string> address = daemon.process->ReadUntil("listening on ", absl::Minutes(2));
+  absl::StatusOr<std::string> address =
+      daemon.process->ReadUntil("listening on ", absl::Minutes(2));
   if (!address.ok()) {
-    return absl::UnavailableError(absl::StrCat(argv[0], " did not start; its messages are in ", log));
+    return absl::UnavailableError(
+        absl::StrCat(argv[0], " did not start; its messages are in ", log));
   }
   daemon.address = *std::move(address);
   return daemon;
@@ -51,7 +54,8 @@ absl::StatusOr<Daemon> StartDaemon(std::vector<std::string> argv, const std::str
 class EdgeClient {
  public:
   explicit EdgeClient(const std::string& address)
-      : stub_(v1::Edge::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {}
+      : stub_(v1::Edge::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
+  }
 
   absl::StatusOr<v1::EdgeContext> Add(const std::string& name, const std::string& text) {
     grpc::ClientContext context;
@@ -71,7 +75,8 @@ class EdgeClient {
     return done;
   }
 
-  absl::StatusOr<v1::GenerateResponse::Result> Ask(const std::string& name, v1::Policy policy, uint32_t level) {
+  absl::StatusOr<v1::GenerateResponse::Result> Ask(const std::string& name, v1::Policy policy,
+                                                   uint32_t level) {
     grpc::ClientContext context;
     v1::GenerateRequest request;
     request.set_context(name);
@@ -103,7 +108,8 @@ class EdgeClient {
 };
 
 // The beginning of the document, repeated as needed, that is `tokens` tokens long.
-absl::StatusOr<std::string> CutDocument(const Tokenizer& tokenizer, const std::string& document, uint32_t tokens) {
+absl::StatusOr<std::string> CutDocument(const Tokenizer& tokenizer, const std::string& document,
+                                        uint32_t tokens) {
   ASSIGN_OR_RETURN(const std::vector<int32_t> once, tokenizer.Encode(document, {}));
   if (once.empty()) return absl::InvalidArgumentError("the benchmark's document has no tokens");
   std::vector<int32_t> ids;
@@ -119,11 +125,13 @@ absl::StatusOr<std::string> CutDocument(const Tokenizer& tokenizer, const std::s
 
 class LoadBench {
  public:
-  LoadBench(const BenchOptions& options, FigureFile* figures) : options_(options), figures_(figures) {}
+  LoadBench(const BenchOptions& options, FigureFile* figures)
+      : options_(options), figures_(figures) {}
 
   absl::Status Run() {
     std::error_code error;
-    folder_ = std::filesystem::temp_directory_path(error) / absl::StrCat("sparkv-bench-", ::getpid());
+    folder_ =
+        std::filesystem::temp_directory_path(error) / absl::StrCat("sparkv-bench-", ::getpid());
     if (error) return absl::InvalidArgumentError(absl::StrCat("TMPDIR: ", error.message()));
     std::filesystem::create_directories(folder_, error);
     const absl::Status status = RunIn();
@@ -136,26 +144,39 @@ class LoadBench {
   absl::Status RunIn() {
     ASSIGN_OR_RETURN(const std::string document, BenchDocument(options_));
     ASSIGN_OR_RETURN(model_, Model::Load(options_.model));
-    ASSIGN_OR_RETURN(server_, StartDaemon({SiblingProgram("sparkv-server"), "--listen", "127.0.0.1:0", "--insecure",
-                                           "--model", options_.model, "--data-dir", (folder_ / "server").string(),
-                                           "--threads", absl::StrCat(options_.threads)},
+    ASSIGN_OR_RETURN(server_, StartDaemon({SiblingProgram("sparkv-server"), "--listen",
+                                           "127.0.0.1:0", "--insecure", "--model", options_.model,
+                                           "--data-dir", (folder_ / "server").string(), "--threads",
+                                           absl::StrCat(options_.threads)},
                                           (folder_ / "server.log").string()));
     std::vector<uint32_t> sizes = options_.sizes;
-    if (sizes.empty()) sizes = options_.quick ? std::vector<uint32_t>{2048} : std::vector<uint32_t>{2048, 4096};
-    const int repetitions = options_.repetitions > 0 ? options_.repetitions : options_.quick ? 3 : 5;
+    if (sizes.empty())
+      sizes = options_.quick ? std::vector<uint32_t>{2048} : std::vector<uint32_t>{2048, 4096};
+    const int repetitions = options_.repetitions > 0 ? options_.repetitions
+                            : options_.quick         ? 3
+                                                     : 5;
     std::printf("%s\n", MachineLine().c_str());
     for (const uint32_t size : sizes) RETURN_IF_ERROR(RunSize(document, size, repetitions));
     return absl::OkStatus();
   }
 
   absl::StatusOr<Daemon> StartEdge(double mbit) {
-    std::vector<std::string> argv = {SiblingProgram("sparkv-edge"), "--listen", "127.0.0.1:0", "--insecure",
-                                     "--model", options_.model, "--server", server_.address,
-                                     "--data-dir", (folder_ / "edge").string(), "--threads",
+    std::vector<std::string> argv = {SiblingProgram("sparkv-edge"),
+                                     "--listen",
+                                     "127.0.0.1:0",
+                                     "--insecure",
+                                     "--model",
+                                     options_.model,
+                                     "--server",
+                                     server_.address,
+                                     "--data-dir",
+                                     (folder_ / "edge").string(),
+                                     "--threads",
                                      absl::StrCat(options_.threads)};
     if (mbit > 0) {
-      for (const std::string& flag : {std::string("--link-mbit"), absl::StrFormat("%.4f", mbit),
-                                      std::string("--link-rtt-ms"), absl::StrFormat("%.3f", options_.rtt_ms)}) {
+      for (const std::string& flag :
+           {std::string("--link-mbit"), absl::StrFormat("%.4f", mbit), std::string("--link-rtt-ms"),
+            absl::StrFormat("%.3f", options_.rtt_ms)}) {
         argv.push_back(flag);
       }
     }
@@ -181,23 +202,30 @@ class LoadBench {
         if (i > 0) local.push_back(result.ttft().total_ms());
       }
     }
-    if (bytes == 0) return absl::UnavailableError("stream policy fetched nothing; see the degraded reasons above");
+    if (bytes == 0)
+      return absl::UnavailableError(
+          "stream policy fetched nothing; see the degraded reasons above");
     const double balanced = static_cast<double>(bytes) * 8e-6 / (*Median(local) / 1000.0);
-    std::printf("\n%u tokens, %.0f bytes/token, local %.0f ms, balanced rate %.2f Mbit/s, RTT %.0f ms\n", tokens,
-                static_cast<double>(bytes) / tokens, *Median(local), balanced, options_.rtt_ms);
-    std::printf("%-12s %9s %9s %9s %9s   %s\n", "Mbit/s", "sparkv", "cake", "stream", "local", "best single / sparkv");
+    std::printf(
+        "\n%u tokens, %.0f bytes/token, local %.0f ms, balanced rate %.2f Mbit/s, RTT %.0f ms\n",
+        tokens, static_cast<double>(bytes) / tokens, *Median(local), balanced, options_.rtt_ms);
+    std::printf("%-12s %9s %9s %9s %9s   %s\n", "Mbit/s", "sparkv", "cake", "stream", "local",
+                "best single / sparkv");
     std::vector<std::pair<std::string, double>> rates = {{"balanced", balanced}};
     if (!options_.quick) {
       rates.insert(rates.begin(), {"quarter", balanced / 4});
       rates.push_back({"4x", balanced * 4});
       rates.push_back({"16x", balanced * 16});
     }
-    for (const double rate : options_.rates_mbit) rates.push_back({absl::StrFormat("%gmbit", rate), rate});
-    for (const auto& [label, rate] : rates) RETURN_IF_ERROR(RunRate(name, size, label, rate, repetitions));
+    for (const double rate : options_.rates_mbit)
+      rates.push_back({absl::StrFormat("%gmbit", rate), rate});
+    for (const auto& [label, rate] : rates)
+      RETURN_IF_ERROR(RunRate(name, size, label, rate, repetitions));
     return absl::OkStatus();
   }
 
-  absl::Status RunRate(const std::string& name, uint32_t size, const std::string& label, double mbit, int repetitions) {
+  absl::Status RunRate(const std::string& name, uint32_t size, const std::string& label,
+                       double mbit, int repetitions) {
     ASSIGN_OR_RETURN(Daemon edge, StartEdge(mbit));
     EdgeClient client(edge.address);
     std::map<std::string, std::vector<double>> runs;
@@ -215,8 +243,9 @@ class LoadBench {
       ratios.push_back(single[i] / runs["sparkv"][i]);
       cake_ratios.push_back(runs["cake"][i] / runs["sparkv"][i]);
     }
-    std::printf("%-12s %6.0f ms %6.0f ms %6.0f ms %6.0f ms   %.2fx (%.2f-%.2f)\n", absl::StrFormat("%.2f", mbit).c_str(),
-                *Median(runs["sparkv"]), *Median(runs["cake"]), *Median(runs["stream"]), *Median(runs["local"]),
+    std::printf("%-12s %6.0f ms %6.0f ms %6.0f ms %6.0f ms   %.2fx (%.2f-%.2f)\n",
+                absl::StrFormat("%.2f", mbit).c_str(), *Median(runs["sparkv"]),
+                *Median(runs["cake"]), *Median(runs["stream"]), *Median(runs["local"]),
                 *Median(ratios), *std::min_element(ratios.begin(), ratios.end()),
                 *std::max_element(ratios.begin(), ratios.end()));
     std::fflush(stdout);
@@ -234,7 +263,8 @@ class LoadBench {
     ratio.peer = stream_wins ? "stream" : "local";
     ratio.peer_value = *Median(single) / 1000;
     if (label == "balanced") ratio.target = 1.5;
-    ratio.note = absl::StrFormat("%.2f Mbit/s, RTT %.0f ms; peer_value in seconds", mbit, options_.rtt_ms);
+    ratio.note =
+        absl::StrFormat("%.2f Mbit/s, RTT %.0f ms; peer_value in seconds", mbit, options_.rtt_ms);
     SetRuns(ratios, &ratio);
     figures_->Add(std::move(ratio));
     Figure cake;

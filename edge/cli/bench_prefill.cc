@@ -56,13 +56,15 @@ absl::StatusOr<std::string> F16Model(const BenchOptions& options) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   const std::filesystem::path folder =
-      std::filesystem::path(cache != nullptr ? cache : absl::StrCat(home != nullptr ? home : "/tmp", "/.cache")) /
+      std::filesystem::path(
+          cache != nullptr ? cache : absl::StrCat(home != nullptr ? home : "/tmp", "/.cache")) /
       "sparkv";
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   const uint64_t size = std::filesystem::file_size(options.model, error);
   const std::filesystem::path out =
-      folder / absl::StrCat(std::filesystem::path(options.model).stem().string(), ".", size, ".f16.gguf");
+      folder /
+      absl::StrCat(std::filesystem::path(options.model).stem().string(), ".", size, ".f16.gguf");
   if (std::filesystem::is_regular_file(out, error)) return out.string();
   std::fprintf(stderr, "making the F16 GGUF of the same values: %s\n", out.c_str());
   const std::string part = out.string() + ".part";
@@ -77,15 +79,19 @@ absl::StatusOr<std::string> F16Model(const BenchOptions& options) {
   return out.string();
 }
 
-absl::StatusOr<std::vector<Peer>> StartPeers(const BenchOptions& options, const std::string& tokens_path,
-                                             int threads) {
+absl::StatusOr<std::vector<Peer>> StartPeers(const BenchOptions& options,
+                                             const std::string& tokens_path, int threads) {
   std::vector<Peer> peers;
   if (options.peer_python.empty()) return peers;
   ASSIGN_OR_RETURN(const std::string f16, F16Model(options));
   for (const auto& [label, path] : {std::pair{"shipped", options.model}, std::pair{"f16", f16}}) {
     for (const bool flash : {false, true}) {
-      std::vector<std::string> argv = {options.peer_python, options.scripts + "/peer_llamacpp.py", path,
-                                       tokens_path, "--threads", absl::StrCat(threads)};
+      std::vector<std::string> argv = {options.peer_python,
+                                       options.scripts + "/peer_llamacpp.py",
+                                       path,
+                                       tokens_path,
+                                       "--threads",
+                                       absl::StrCat(threads)};
       if (flash) argv.push_back("--flash-attn");
       Peer peer;
       peer.name = absl::StrCat("llama.cpp ", label, flash ? " fa" : "");
@@ -136,24 +142,29 @@ absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures) {
       options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
   const int repetitions = options.repetitions > 0 ? options.repetitions : options.quick ? 3 : 7;
   std::vector<uint32_t> sizes = options.sizes;
-  if (sizes.empty()) sizes = options.quick ? std::vector<uint32_t>{512, 1024} : std::vector<uint32_t>{512, 1024, 2048, 4096};
+  if (sizes.empty())
+    sizes = options.quick ? std::vector<uint32_t>{512, 1024}
+                          : std::vector<uint32_t>{512, 1024, 2048, 4096};
   const uint32_t longest = *std::max_element(sizes.begin(), sizes.end());
 
   ASSIGN_OR_RETURN(const std::shared_ptr<const Model> model, Model::Load(options.model));
   if (longest + kDecodeSteps > model->config().context_length) {
-    return absl::InvalidArgumentError(absl::StrCat("a size of ", longest, " tokens, the model allows ",
+    return absl::InvalidArgumentError(absl::StrCat("a size of ", longest,
+                                                   " tokens, the model allows ",
                                                    model->config().context_length - kDecodeSteps));
   }
   ASSIGN_OR_RETURN(const std::string text, BenchDocument(options));
   EncodeOptions encode;
   ASSIGN_OR_RETURN(const std::vector<int32_t> document, model->tokenizer().Encode(text, encode));
   std::vector<int32_t> ids;
-  while (ids.size() < longest + kDecodeSteps) ids.insert(ids.end(), document.begin(), document.end());
+  while (ids.size() < longest + kDecodeSteps)
+    ids.insert(ids.end(), document.begin(), document.end());
   ids.resize(longest + kDecodeSteps);
 
   std::error_code no_folder;
-  const std::string tokens_path =
-      (std::filesystem::temp_directory_path(no_folder) / absl::StrCat("sparkv-bench-", ::getpid(), ".json")).string();
+  const std::string tokens_path = (std::filesystem::temp_directory_path(no_folder) /
+                                   absl::StrCat("sparkv-bench-", ::getpid(), ".json"))
+                                      .string();
   if (no_folder) return absl::InvalidArgumentError(absl::StrCat("TMPDIR: ", no_folder.message()));
   RETURN_IF_ERROR(WriteFileDurably(tokens_path, nlohmann::json(ids).dump()));
   absl::StatusOr<std::vector<Peer>> started = StartPeers(options, tokens_path, threads);
@@ -164,7 +175,8 @@ absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures) {
 
   const KvGeometry geometry = model->config().Geometry(KvDtype::kF16);
   ASSIGN_OR_RETURN(const std::shared_ptr<KvPagePool> pool,
-                   KvPagePool::Create(geometry, geometry.token_bytes() * (longest + kDecodeSteps + 2 * kPageTokens)));
+                   KvPagePool::Create(geometry, geometry.token_bytes() *
+                                                    (longest + kDecodeSteps + 2 * kPageTokens)));
   DecoderOptions decoder_options;
   decoder_options.threads = threads;
   Decoder decoder(model, decoder_options);
@@ -193,11 +205,13 @@ absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures) {
     for (int i = 0; i <= repetitions; ++i) {  // the first round warms up and is not counted
       absl::Status status;
       KvCache cache(pool);
-      const double ours = Seconds([&] { return decoder.Prefill(prompt, &cache, logits.data()); }, &status);
+      const double ours =
+          Seconds([&] { return decoder.Prefill(prompt, &cache, logits.data()); }, &status);
       RETURN_IF_ERROR(status);
       if (i > 0) seconds.push_back(ours);
       for (Peer& peer : peers) {
-        ASSIGN_OR_RETURN(const double theirs, peer.AskSeconds({{"op", "prefill"}, {"tokens", size}}));
+        ASSIGN_OR_RETURN(const double theirs,
+                         peer.AskSeconds({{"op", "prefill"}, {"tokens", size}}));
         if (i > 0) peer.seconds.push_back(theirs);
       }
     }
@@ -209,8 +223,10 @@ absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures) {
     for (double s : seconds) rates.push_back(size / s);
     SetRuns(rates, &speed);
     figures->Add(std::move(speed));
-    AddRatio(absl::StrCat("prefill.vs_llamacpp_f16.", size), 1.2, seconds, Fastest(peers, "f16"), size, figures);
-    AddRatio(absl::StrCat("prefill.vs_llamacpp_shipped.", size), 1.2, seconds, Fastest(peers, "shipped"), size, figures);
+    AddRatio(absl::StrCat("prefill.vs_llamacpp_f16.", size), 1.2, seconds, Fastest(peers, "f16"),
+             size, figures);
+    AddRatio(absl::StrCat("prefill.vs_llamacpp_shipped.", size), 1.2, seconds,
+             Fastest(peers, "shipped"), size, figures);
   }
 
   for (const uint32_t context : sizes) {
@@ -218,7 +234,8 @@ absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures) {
     std::vector<double> seconds;
     for (Peer& peer : peers) peer.seconds.clear();
     KvCache prefix(pool);
-    RETURN_IF_ERROR(decoder.Prefill(std::span<const int32_t>(ids.data(), context), &prefix, nullptr));
+    RETURN_IF_ERROR(
+        decoder.Prefill(std::span<const int32_t>(ids.data(), context), &prefix, nullptr));
     for (int i = 0; i <= repetitions; ++i) {
       absl::Status status;
       const double ours = Seconds(
@@ -233,7 +250,9 @@ absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures) {
       prefix.Truncate(context);
       if (i > 0) seconds.push_back(ours);
       for (Peer& peer : peers) {
-        ASSIGN_OR_RETURN(const double theirs, peer.AskSeconds({{"op", "decode"}, {"context", context}, {"steps", kDecodeSteps}}));
+        ASSIGN_OR_RETURN(
+            const double theirs,
+            peer.AskSeconds({{"op", "decode"}, {"context", context}, {"steps", kDecodeSteps}}));
         if (i > 0) peer.seconds.push_back(theirs);
       }
     }
@@ -246,7 +265,8 @@ absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures) {
     SetRuns(rates, &speed);
     figures->Add(std::move(speed));
     Peer* best = Fastest(peers, "llama.cpp");
-    AddRatio(absl::StrCat("decode.vs_llamacpp.", context), 0.8, seconds, best, kDecodeSteps, figures);
+    AddRatio(absl::StrCat("decode.vs_llamacpp.", context), 0.8, seconds, best, kDecodeSteps,
+             figures);
   }
 
   struct rusage usage;
@@ -266,7 +286,9 @@ absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures) {
   }
   if (peer_peak > 0) memory.peer_value = peer_peak;
   std::printf("peak memory %.0f MiB%s\n", *memory.value / (1 << 20),
-              peer_peak > 0 ? absl::StrFormat(", %s %.0f MiB", memory.peer, peer_peak / (1 << 20)).c_str() : "");
+              peer_peak > 0
+                  ? absl::StrFormat(", %s %.0f MiB", memory.peer, peer_peak / (1 << 20)).c_str()
+                  : "");
   figures->Add(std::move(memory));
   return absl::OkStatus();
 }

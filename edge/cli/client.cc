@@ -2,11 +2,13 @@
 
 #include <stdlib.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/rpc/listen_address.h"
 #include "common/rpc/status_conv.h"
 
 namespace sparkv::cli {
@@ -71,6 +73,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& option
     client->stub_ = v1::Edge::NewStub(client->daemon_->InProcessChannel());
     return client;
   }
+  if (const absl::Status address = CheckTargetAddress(options.edge); !address.ok())
+    return absl::InvalidArgumentError(absl::StrCat("--edge: ", address.message()));
   client->watch_ = std::make_unique<InterruptWatch>();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
@@ -88,6 +92,11 @@ Client::~Client() {
   Remove(temporary_);
 }
 
+void Client::SetDeadline(grpc::ClientContext* context) {
+  // Longer than the daemon's own deadlines towards the server.
+  context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+}
+
 absl::Status Client::Finish(const grpc::Status& status) const {
   if (watch_->interrupted()) return absl::CancelledError("interrupted");
   const absl::Status plain = FromGrpc(status);
@@ -96,6 +105,8 @@ absl::Status Client::Finish(const grpc::Status& status) const {
         absl::StrCat("no daemon answers at ", edge_, " (", plain.message(),
                      "); start sparkv-edge, or say where it is with --edge or SPARKV_EDGE"));
   }
+  if (plain.code() == absl::StatusCode::kDeadlineExceeded)
+    return absl::DeadlineExceededError(absl::StrCat("the daemon at ", edge_, " does not answer"));
   return plain;
 }
 

@@ -39,6 +39,8 @@ class Client {
   InterruptWatch* watch() { return watch_.get(); }
   const Model* local_model() const { return daemon_ ? &daemon_->model() : nullptr; }
 
+  // Of calls that answer at once: a daemon that hangs must not hang this tool.
+  static void SetDeadline(grpc::ClientContext* context);
   // The status of a finished call; an unreachable daemon gets a hint, an interrupted call is
   // Cancelled "interrupted".
   absl::Status Finish(const grpc::Status& status) const;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/status.h"
+#include "common/rpc/message_utf8.h"
 #include "edge/cli/client.h"
 #include "edge/cli/exit_code.h"
 #include "edge/cli/input.h"
@@ -60,20 +61,17 @@ void PrintContext(const v1::EdgeContext& c) {
 }
 
 absl::Status Add(const AddOptions& o) {
-  ASSIGN_OR_RETURN(const std::string text, ReadInput(o.file));
-  RETURN_IF_ERROR(CheckUtf8(text, o.file == "-" ? "stdin" : o.file));
-  RETURN_IF_ERROR(CheckUtf8(o.system, "--system"));
+  ASSIGN_OR_RETURN(const std::string text, ReadText(o.file));
   const std::string name = !o.name.empty() ? o.name
                            : o.file == "-" ? "stdin"
                                            : std::filesystem::path(o.file).filename().string();
-  RETURN_IF_ERROR(CheckUtf8(name, o.name.empty() ? "the file's name (say --name)" : "--name"));
-  RETURN_IF_ERROR(CheckUtf8(o.codec, "--codec"));
   v1::AddContextRequest request;
   request.set_name(name);
   request.set_text(text);
   request.set_raw(o.raw);
   request.set_system(o.system);
   request.set_codec(o.codec);
+  RETURN_IF_ERROR(CheckUtf8(request));
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(o.client));
   grpc::ClientContext context;
   const InterruptWatch::Scope scope(client->watch(), &context);
@@ -108,6 +106,7 @@ absl::Status Add(const AddOptions& o) {
 absl::Status Ls(const ClientOptions& o) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(o));
   grpc::ClientContext context;
+  Client::SetDeadline(&context);
   const InterruptWatch::Scope scope(client->watch(), &context);
   v1::ListContextsResponse response;
   RETURN_IF_ERROR(client->Finish(client->stub()->ListContexts(&context, {}, &response)));
@@ -138,9 +137,11 @@ absl::Status Ls(const ClientOptions& o) {
 absl::Status Show(const OneContext& o) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(o.client));
   grpc::ClientContext context;
+  Client::SetDeadline(&context);
   const InterruptWatch::Scope scope(client->watch(), &context);
   v1::ShowContextRequest request;
   request.set_context(o.context);
+  RETURN_IF_ERROR(CheckUtf8(request));
   v1::EdgeContext response;
   RETURN_IF_ERROR(client->Finish(client->stub()->ShowContext(&context, request, &response)));
   if (o.client.json) {
@@ -154,9 +155,11 @@ absl::Status Show(const OneContext& o) {
 absl::Status Rm(const OneContext& o) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(o.client));
   grpc::ClientContext context;
+  Client::SetDeadline(&context);
   const InterruptWatch::Scope scope(client->watch(), &context);
   v1::DeleteContextRequest request;
   request.set_context(o.context);
+  RETURN_IF_ERROR(CheckUtf8(request));
   v1::DeleteContextResponse response;
   RETURN_IF_ERROR(client->Finish(client->stub()->DeleteContext(&context, request, &response)));
   if (o.client.json)

@@ -5,6 +5,7 @@
 
 #include "common/base/status.h"
 #include "common/gguf/gguf_summary.h"
+#include "common/rpc/message_utf8.h"
 #include "edge/cli/client.h"
 #include "edge/cli/context_command.h"
 #include "edge/cli/exit_code.h"
@@ -30,6 +31,7 @@ absl::Status Load(const LoadOptions& o) {
   const InterruptWatch::Scope scope(client->watch(), &context);
   v1::LoadRequest request;
   request.set_context(o.context);
+  RETURN_IF_ERROR(CheckUtf8(request));
   request.set_level(o.level);
   request.set_drop_loaded(o.drop_loaded);
   if (o.policy == "sparkv") request.set_policy(v1::POLICY_SPARKV);
@@ -68,6 +70,7 @@ absl::Status Load(const LoadOptions& o) {
 absl::Status Status(const ClientOptions& o) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(o));
   grpc::ClientContext context;
+  Client::SetDeadline(&context);
   const InterruptWatch::Scope scope(client->watch(), &context);
   v1::StatusResponse s;
   RETURN_IF_ERROR(client->Finish(client->stub()->Status(&context, {}, &s)));

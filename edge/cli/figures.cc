@@ -72,7 +72,8 @@ std::string MachineLine() {
   for (std::string line; std::getline(cpuinfo, line);) {
     if (line.rfind("model name", 0) != 0) continue;
     const size_t colon = line.find(':');
-    if (colon != std::string::npos) model = std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
+    if (colon != std::string::npos)
+      model = std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
     break;
   }
   double load = 0;

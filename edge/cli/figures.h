@@ -1,4 +1,5 @@
-// The figures that benchmarks write: one JSON object each, with names that stay stable between commits.
+// The figures that benchmarks write: one JSON object each, with names that stay stable between
+// commits.
 #pragma once
 
 #include <optional>
@@ -10,14 +11,14 @@
 namespace sparkv::cli {
 
 struct Figure {
-  std::string figure;             // dotted stable name
+  std::string figure;  // dotted stable name
   std::string unit;
-  std::optional<double> value;    // median of paired runs; nullopt: could not be measured, see note
-  std::string peer;               // empty: none
+  std::optional<double> value;  // median of paired runs; nullopt: could not be measured, see note
+  std::string peer;             // empty: none
   std::optional<double> peer_value;
-  std::optional<double> limit;    // bound computed or measured in the same run
+  std::optional<double> limit;  // bound computed or measured in the same run
   std::optional<double> target;
-  int n = 0;                      // runs
+  int n = 0;  // runs
   std::optional<double> min;
   std::optional<double> max;
   std::string note;

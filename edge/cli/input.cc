@@ -1,41 +1,24 @@
 #include "edge/cli/input.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <optional>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/base/utf8.h"
 
 namespace sparkv::cli {
 namespace {
 
 constexpr size_t kMaxBytes = size_t{64} << 20;
-
-// Bytes of the well-formed character at `i`, 0 for none (RFC 3629).
-size_t CharacterBytes(const std::string& s, size_t i) {
-  const auto at = [&](size_t k) { return k < s.size() ? static_cast<unsigned char>(s[k]) : 0; };
-  const auto follows = [&](size_t k, int low = 0x80, int high = 0xBF) {
-    return at(k) >= low && at(k) <= high;
-  };
-  const int c = at(i);
-  if (c < 0x80) return 1;
-  if (c >= 0xC2 && c <= 0xDF) return follows(i + 1) ? 2 : 0;
-  if (c >= 0xE0 && c <= 0xEF) {
-    return follows(i + 1, c == 0xE0 ? 0xA0 : 0x80, c == 0xED ? 0x9F : 0xBF) && follows(i + 2) ? 3
-                                                                                              : 0;
-  }
-  if (c >= 0xF0 && c <= 0xF4) {
-    return follows(i + 1, c == 0xF0 ? 0x90 : 0x80, c == 0xF4 ? 0x8F : 0xBF) && follows(i + 2) &&
-                   follows(i + 3)
-               ? 4
-               : 0;
-  }
-  return 0;
-}
 
 }  // namespace
 
@@ -43,9 +26,14 @@ absl::StatusOr<std::string> ReadInput(const std::string& path) {
   if (path != "-") {
     absl::StatusOr<std::string> text = ReadFile(path, kMaxBytes);
     // Of a file here: NotFound stays, the rest is the caller's to put right.
-    if (!text.ok() && !absl::IsNotFound(text.status())) return absl::InvalidArgumentError(text.status().message());
+    if (!text.ok() && !absl::IsNotFound(text.status()))
+      return absl::InvalidArgumentError(text.status().message());
     return text;
   }
+  // Where stdin was closed, a library's event counter may have its number: no type at all.
+  struct stat info {};
+  if (::fstat(STDIN_FILENO, &info) != 0 || (info.st_mode & S_IFMT) == 0)
+    return absl::InvalidArgumentError("stdin is closed");
   std::string text;
   char buffer[1 << 16];
   while (true) {
@@ -60,20 +48,42 @@ absl::StatusOr<std::string> ReadInput(const std::string& path) {
   }
 }
 
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  ASSIGN_OR_RETURN(std::string text, ReadInput(path));
+  if (const std::optional<size_t> at = FindInvalidUtf8(text)) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s is not UTF-8: byte 0x%02X at offset %d",
+                                                      path == "-" ? "stdin" : path,
+                                                      static_cast<uint8_t>(text[*at]), *at));
+  }
+  return text;
+}
+
 absl::StatusOr<std::vector<int32_t>> ParseTokenIds(const std::string& text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const size_t first = std::min(text.find_first_not_of(kBlanks), text.size());
+  size_t end = text.find_last_not_of(kBlanks) + 1;  // npos + 1 is 0
+  size_t i = first;
+  if (first < end && text[first] == '[' && text[end - 1] == ']') {
+    ++i;
+    --end;
+  }
   std::vector<int32_t> ids;
-  for (size_t i = 0; i < text.size();) {
-    if (text[i] < '0' || text[i] > '9') {
-      ++i;
-      continue;
-    }
+  while (true) {
+    while (i < end && (kBlanks.find(text[i]) != std::string_view::npos || text[i] == ',')) ++i;
+    if (i >= end) break;
+    const size_t begin = i;
     uint64_t value = 0;
-    for (; i < text.size() && text[i] >= '0' && text[i] <= '9'; ++i) {
+    for (; i < end && text[i] >= '0' && text[i] <= '9'; ++i) {
       value = value * 10 + static_cast<uint64_t>(text[i] - '0');
       if (value > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
         return absl::InvalidArgumentError(
-            absl::StrCat("token ids: a number at offset ", i, " is too large"));
+            absl::StrCat("token ids: the number at offset ", begin, " is too large"));
       }
+    }
+    if (i == begin) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "token ids: got byte 0x%02X at offset %d, expected a number, a comma or a blank",
+          static_cast<uint8_t>(text[i]), i));
     }
     ids.push_back(static_cast<int32_t>(value));
   }
@@ -84,19 +94,6 @@ absl::StatusOr<std::vector<int32_t>> ParseTokenIds(const std::string& text) {
 absl::StatusOr<std::vector<int32_t>> ReadTokenFile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadInput(path));
   return ParseTokenIds(text);
-}
-
-absl::Status CheckUtf8(const std::string& text, const std::string& what) {
-  for (size_t i = 0; i < text.size();) {
-    const size_t n = CharacterBytes(text, i);
-    if (n == 0) {
-      return absl::InvalidArgumentError(absl::StrFormat("%s is not UTF-8: byte 0x%02X at offset %d",
-                                                        what, static_cast<unsigned char>(text[i]),
-                                                        i));
-    }
-    i += n;
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace sparkv::cli

@@ -59,6 +59,7 @@ Json ToJson(const v1::StatusResponse& status) {
 
 Json ToJson(const v1::Usage& usage) {
   return {{"context_tokens", usage.context_tokens()},
+          {"session_tokens", usage.session_tokens()},
           {"prompt_tokens", usage.prompt_tokens()},
           {"completion_tokens", usage.completion_tokens()},
           {"bytes_fetched", usage.bytes_fetched()},

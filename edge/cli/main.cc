@@ -1,8 +1,11 @@
 // sparkv: the person's tool. It talks to the daemon only (or, with --local, is one).
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
+#include "common/base/stdio.h"
 #include "common/llm/runtime_env.h"
 #include "common/rpc/grpc_log.h"
 #include "edge/cli/ask.h"
@@ -36,7 +39,10 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
+    if (error.get_exit_code() == 0 || !json) return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    Report(absl::InvalidArgumentError(error.what()), json);
+    return kExitUsage;
   }
   if (!bench_status.ok()) return Report(bench_status, false);
   return exit_code;
@@ -46,7 +52,8 @@ int Main(int argc, char** argv) {
 }  // namespace sparkv::cli
 
 int main(int argc, char** argv) {
+  sparkv::OpenStandardStreams();
   sparkv::EnsurePassiveOpenMp(argc, argv);
   sparkv::QuietGrpc();
-  return sparkv::cli::Main(argc, argv);
+  return sparkv::FinishStdout("sparkv", sparkv::cli::Main(argc, argv));
 }

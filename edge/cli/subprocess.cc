@@ -108,7 +108,8 @@ absl::StatusOr<std::string> Subprocess::ReadLine(absl::Duration timeout) {
   }
 }
 
-absl::StatusOr<std::string> Subprocess::ReadUntil(const std::string& marker, absl::Duration timeout) {
+absl::StatusOr<std::string> Subprocess::ReadUntil(const std::string& marker,
+                                                  absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   while (true) {
     absl::StatusOr<std::string> line = ReadLine(deadline - absl::Now());
@@ -122,11 +123,11 @@ std::string SiblingProgram(const std::string& name) {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) {
-    for (const auto& candidate : {self.parent_path() / name,
-                                  self.parent_path().parent_path() / "server" / name,
-                                  self.parent_path().parent_path().parent_path() / "server" / name,
-                                  self.parent_path().parent_path() / "edge" / name,
-                                  self.parent_path().parent_path() / name}) {
+    for (const auto& candidate :
+         {self.parent_path() / name, self.parent_path().parent_path() / "server" / name,
+          self.parent_path().parent_path().parent_path() / "server" / name,
+          self.parent_path().parent_path() / "edge" / name,
+          self.parent_path().parent_path() / name}) {
       if (std::filesystem::is_regular_file(candidate, error)) return candidate.string();
     }
   }

@@ -13,8 +13,8 @@
 
 namespace sparkv::cli {
 
-// A child with piped stdin and stdout; stderr goes to `log` (a path) or to our own when empty. The destructor sends
-// SIGTERM, waits 5 s, then SIGKILL. Thread-compatible.
+// A child with piped stdin and stdout; stderr goes to `log` (a path) or to our own when empty. The
+// destructor sends SIGTERM, waits 5 s, then SIGKILL. Thread-compatible.
 class Subprocess {
  public:
   // Unavailable with the errno text when it cannot be started.
@@ -25,7 +25,8 @@ class Subprocess {
   Subprocess& operator=(const Subprocess&) = delete;
 
   absl::Status WriteLine(const std::string& line);
-  // The next line of its stdout, without the newline. DeadlineExceeded, or Unavailable when the child has ended.
+  // The next line of its stdout, without the newline. DeadlineExceeded, or Unavailable when the
+  // child has ended.
   absl::StatusOr<std::string> ReadLine(absl::Duration timeout);
   // Reads lines until one contains `marker` and returns what follows it.
   absl::StatusOr<std::string> ReadUntil(const std::string& marker, absl::Duration timeout);
@@ -39,7 +40,8 @@ class Subprocess {
   std::string buffer_;
 };
 
-// The path of a program installed beside this one, else in the build tree beside its folder, else `name` (found in PATH).
+// The path of a program installed beside this one, else in the build tree beside its folder, else
+// `name` (found in PATH).
 std::string SiblingProgram(const std::string& name);
 
 }  // namespace sparkv::cli

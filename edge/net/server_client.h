@@ -31,9 +31,6 @@ struct FetchOptions {
 // when it cannot be reached.
 class ServerClient {
  public:
-  // Asked every 20 ms on a thread of the call's own; true ends the call with Cancelled.
-  using CancelledFn = std::function<bool()>;
-
   // Never blocks; the connection is made on first use. `target` host:port; `shown` is the name in
   // messages (empty: target).
   static absl::StatusOr<std::unique_ptr<ServerClient>> Create(const std::string& target,
@@ -41,6 +38,7 @@ class ServerClient {
                                                               const std::string& shown = "");
 
   absl::StatusOr<v1::ServerInfo> Info(absl::Duration deadline = absl::Seconds(5));
+  // `cancelled` is asked every 20 ms on a thread of the call's own.
   absl::StatusOr<Manifest> Lookup(const Digest& context_id,
                                   absl::Duration deadline = absl::Seconds(10),
                                   std::string* name = nullptr, CancelledFn cancelled = nullptr);

@@ -9,6 +9,10 @@ if(SPARKV_SANITIZE)
     $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized>)  # GCC 12 warns of instrumented library headers
   target_link_options(sparkv_options INTERFACE -fsanitize=${SPARKV_SANITIZE})
 endif()
+if(SPARKV_SANITIZE STREQUAL "thread")
+  # gRPC's libraries look for Abseil along our path too, so that one instrumented copy serves all.
+  target_link_options(sparkv_options INTERFACE -Wl,--disable-new-dtags)
+endif()
 if(SPARKV_FUZZ)
   target_compile_options(sparkv_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()

@@ -180,7 +180,9 @@ TEST_CASE("turns of a chat follow each other, from KV memory or without it") {
     const std::string session = drop ? "dropped" : "kept";
     v1::GenerateRequest request = Question("doc", "What is the text about?", 10);
     request.set_session(session);
-    REQUIRE_OK(edge.Ask(request).status);
+    const Answer first = edge.Ask(request);
+    REQUIRE_OK(first.status);
+    CHECK(first.result.usage().session_tokens() == 0);
     request.set_question("And what else?");
     request.set_drop_loaded(drop);
     const Answer answer = edge.Ask(request);
@@ -188,6 +190,8 @@ TEST_CASE("turns of a chat follow each other, from KV memory or without it") {
     ids[drop] = answer.ids;
     CHECK((answer.result.usage().blocks_computed() > 0) == drop);
     CHECK(answer.result.usage().prompt_tokens() < 30);  // this turn's own
+    CHECK(answer.result.usage().session_tokens() ==
+          first.result.usage().prompt_tokens() + first.ids.size());
   }
   CHECK(ids[0] == ids[1]);
   // The same question without the first turn is another prompt.

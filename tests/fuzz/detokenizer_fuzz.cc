@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/utf8.h"
 #include "common/llm/chat_template.h"
 #include "common/llm/detokenizer.h"
 #include "common/llm/tokenizer.h"

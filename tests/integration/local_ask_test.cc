@@ -101,6 +101,18 @@ TEST_CASE("contexts, questions and errors through --local with a kept folder") {
     CHECK(Sparkv(std::string(command) + " /absent 2>/dev/null" + local).exit_code == 3);
     CHECK(Sparkv(std::string(command) + " / 2>/dev/null" + local).exit_code == 5);
   }
+  for (const char* command : {"context show", "context rm", "load"}) {
+    INFO(command);
+    CHECK(Sparkv(std::string(command) + " '' 2>/dev/null" + local).exit_code == 5);
+    CHECK(Sparkv(std::string(command) + " $'\\xff' 2>/dev/null" + local).exit_code != 0);
+  }
+  CHECK(Sparkv("chat nobody </dev/null 2>/dev/null" + local).exit_code == 3);
+  const Run usage = Sparkv("ask doc.txt '?' --seed -1 --json" + local);
+  CHECK(usage.exit_code == 2);
+  CHECK(nlohmann::json::parse(usage.out).at("error").at("code") == "INVALID_ARGUMENT");
+  CHECK(Sparkv("ask doc.txt two words 2>/dev/null" + local).exit_code == 2);
+  CHECK(Sparkv("status --edge '' 2>/dev/null").exit_code == 5);
+  CHECK(Sparkv("status --edge 127.0.0.1:99999 2>/dev/null").exit_code == 5);
   CHECK(Sparkv("gguf /absent 2>/dev/null").exit_code == 3);
   CHECK(Sparkv("gguf / 2>/dev/null").exit_code == 5);
   CHECK(Sparkv("ask --local --model /absent.gguf --no-context hi 2>/dev/null").exit_code == 3);
@@ -108,6 +120,9 @@ TEST_CASE("contexts, questions and errors through --local with a kept folder") {
   CHECK(Sparkv("gguf " + TestModel() + " | grep -q token_embd").exit_code == 0);
   CHECK(Sparkv("gguf " + folder.path() + "/doc.txt 2>/dev/null").exit_code != 0);
   CHECK(Sparkv("--version | grep -q cpu:").exit_code == 0);
+  CHECK(Sparkv("context ls >/dev/full 2>/dev/null" + local).exit_code == 1);
+  CHECK(Sparkv("--help >/dev/full 2>/dev/null").exit_code == 1);
+  CHECK(Sparkv("context add - <&- 2>/dev/null" + local).exit_code == 5);  // closed: as empty
   CHECK(Sparkv("context rm doc.txt" + local).exit_code == 0);
   CHECK(Sparkv("context show doc.txt 2>/dev/null" + local).exit_code == 3);
 }

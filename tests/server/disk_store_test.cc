@@ -1,6 +1,7 @@
 #include "server/disk_store.h"
 
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -338,7 +339,29 @@ TEST_CASE("A damaged database is an error that says so") {
   TempFolder folder;
   std::filesystem::create_directories(folder.path);
   std::ofstream(folder.path + "/store.db") << std::string(8192, 'x');
-  CHECK(absl::IsDataLoss(DiskStore::Open({.path = folder.path}).status()));
+  const absl::Status status = DiskStore::Open({.path = folder.path}).status();
+  CHECK(absl::IsDataLoss(status));
+  CHECK(std::string(status.message()).find(folder.path + "/store.db") != std::string::npos);
+}
+
+TEST_CASE("Folders that vanish and a FIFO in a column's place do no lasting harm") {
+  TempFolder folder;
+  auto store = OpenStore(folder.path);
+  const ContextRecord record = TestRecord(TestTokens(1, 1100), "");
+  REQUIRE_OK(PutContext(store.get(), record));
+  const std::string file = FileOf(folder.path, record.columns[0]);
+  std::filesystem::remove(file);
+  REQUIRE(::mkfifo(file.c_str(), 0644) == 0);
+  CHECK_FALSE(ReadWhole(store.get(), record.id).ok());  // at once: nobody writes into it
+  REQUIRE_OK(PutContext(store.get(), record));
+  REQUIRE_OK(ReadWhole(store.get(), record.id));
+  std::filesystem::remove_all(folder.path + "/columns");
+  std::filesystem::remove_all(folder.path + "/tmp");
+  for (const Digest& key : record.columns) {
+    CHECK(absl::IsNotFound(store->FindColumn(key, record.model_fingerprint, record.codec_digest).status()));
+  }
+  REQUIRE_OK(PutContext(store.get(), record));
+  REQUIRE_OK(ReadWhole(store.get(), record.id));
 }
 
 TEST_CASE("A step that fails leaves no debris and the store usable") {

@@ -20,7 +20,8 @@ class FakePrefiller : public Prefiller {
   KvGeometry geometry() const override { return kTestGeometry; }
   uint32_t vocabulary() const override { return 50000; }
   uint32_t context_length() const override { return 8192; }
-  absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw, std::string_view system) const override {
+  absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw, std::string_view system,
+                                                const CancelledFn&) const override {
     std::vector<int32_t> ids;
     if (!raw) ids.push_back(static_cast<int32_t>(1000 + system.size()));
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));

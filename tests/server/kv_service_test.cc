@@ -1,6 +1,11 @@
 // The service over real gRPC on a loopback port, with the fake model.
 #include "server/kv_service.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -271,6 +276,9 @@ TEST_CASE("Precompute from text, and its errors by the table of codes") {
   CHECK(code([](auto* r) { r->set_name(std::string(257, 'x')); }) == StatusCode::kInvalidArgument);
   CHECK(code([](auto* r) { r->set_name("line\nbreak"); }) == StatusCode::kInvalidArgument);
   CHECK(code([](auto* r) { r->set_name("\x1b[31mred"); }) == StatusCode::kInvalidArgument);
+  CHECK(code([](auto* r) { r->set_name("c1 \u009b"); }) == StatusCode::kInvalidArgument);
+  CHECK(code([](auto* r) { r->set_name("bidi \u202e"); }) == StatusCode::kInvalidArgument);
+  CHECK(code([](auto* r) { r->set_name("\u6b6a \u00e9"); }) == StatusCode::kOk);
   CHECK(code([](auto* r) { r->set_model_fingerprint("x"); }) == StatusCode::kInvalidArgument);
   CHECK(code([](auto* r) { r->set_model_fingerprint(std::string(32, 'x')); }) == StatusCode::kFailedPrecondition);
   CHECK(code([](auto* r) { r->set_codec("zip"); }) == StatusCode::kFailedPrecondition);
@@ -458,6 +466,18 @@ TEST_CASE("A precompute whose client cancels stops; a shutdown ends idle streams
   CHECK(stream->Finish().error_code() == grpc::StatusCode::UNAVAILABLE);
   stop.join();
   CHECK(rig.server->service().fetch_streams() == 0);
+}
+
+TEST_CASE("A connection without a call does not hold up a shutdown") {
+  Rig rig;
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(rig.server->port()));
+  REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+  rig.server->Shutdown(absl::Hours(1));  // its grace is for what is being sent
+  ::close(fd);
 }
 
 TEST_CASE("Health says SERVING") {

@@ -19,9 +19,9 @@ TEST_CASE("A context precomputed by the real model holds the decoder's K/V, bit 
   LlmPrefiller prefiller(*model, {});
   CHECK(prefiller.vocabulary() == 49152);
   CHECK(prefiller.geometry().layers == 30);
-  CHECK(absl::IsInvalidArgument(prefiller.Tokenize("", /*raw=*/true, "").status()));
-  const auto raw = prefiller.Tokenize("The quick brown fox jumps over the lazy dog.", /*raw=*/true, "");
-  const auto chat = prefiller.Tokenize("The quick brown fox jumps over the lazy dog.", /*raw=*/false, "Be brief.");
+  CHECK(absl::IsInvalidArgument(prefiller.Tokenize("", /*raw=*/true, "", nullptr).status()));
+  const auto raw = prefiller.Tokenize("The quick brown fox jumps over the lazy dog.", /*raw=*/true, "", nullptr);
+  const auto chat = prefiller.Tokenize("The quick brown fox jumps over the lazy dog.", /*raw=*/false, "Be brief.", nullptr);
   REQUIRE_OK(raw);
   REQUIRE_OK(chat);
   CHECK(chat->size() > raw->size());

@@ -1,3 +1,4 @@
+#include "common/base/utf8.h"
 #include "common/llm/detokenizer.h"
 
 #include <random>

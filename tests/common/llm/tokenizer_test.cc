@@ -202,7 +202,7 @@ TEST_CASE("BOS is written once (C2, plain text)") {
   spec.eos = 257;
   spec.add_bos = true;
   EncodeOptions options;
-  options.add_special = true;
+  options.add_bos = options.add_eos = true;
   options.parse_special = true;
   auto tokenizer = MakeTokenizer(spec);
   CHECK(Encode(*tokenizer, "a", options) == Ids{256, 'a'});
@@ -216,6 +216,29 @@ TEST_CASE("BOS is written once (C2, plain text)") {
   spec.add_eos = true;
   tokenizer = MakeTokenizer(spec);
   CHECK(Encode(*tokenizer, "a", options) == Ids{'a', 257});
+}
+
+TEST_CASE("encoding ends when its caller gives up, within a word or between words") {
+  const auto tokenizer = MakeTokenizer(ByteVocab("smollm", {"a a"}));
+  int asked = 0;
+  const auto ids = tokenizer->Encode(std::string(1 << 20, 'a'),
+                                     {.cancelled = [&asked] { return ++asked == 2; }});
+  CHECK(ids.status().code() == absl::StatusCode::kCancelled);
+  CHECK(asked == 2);
+  std::string words;
+  for (int i = 0; i < 20000; ++i) words += "word" + std::to_string(i) + " ";
+  CHECK(tokenizer->Encode(words, {.cancelled = [] { return true; }}).status().code() ==
+        absl::StatusCode::kCancelled);
+  CHECK(tokenizer->Encode(words, {.cancelled = [] { return false; }}).ok());
+}
+
+TEST_CASE("no text has fewer tokens than MinTokens says") {
+  const auto tokenizer = MakeTokenizer(ByteVocab("smollm", {"a a", "aa aa"}));
+  for (const size_t n : {0u, 1u, 4u, 5u, 4000u}) {
+    const std::string text(n, 'a');
+    CHECK(tokenizer->MinTokens(text) == (n + 3) / 4);  // "aaaa" is the longest token
+    CHECK(Encode(*tokenizer, text).size() >= tokenizer->MinTokens(text));
+  }
 }
 
 TEST_CASE("a vocabulary with duplicates loads; both ids decode, the first encodes (G7)") {

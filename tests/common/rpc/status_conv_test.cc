@@ -1,5 +1,6 @@
 #include "common/rpc/status_conv.h"
 
+#include "common/base/utf8.h"
 #include "tests/catch.h"
 
 namespace sparkv {
@@ -25,7 +26,13 @@ TEST_CASE("Codes from the wire that are none become Unknown") {
 TEST_CASE("Messages are bounded and valid UTF-8") {
   const std::string longest(100000, 'a');
   CHECK(ToGrpc(absl::InternalError(longest)).error_message().size() == kMaxStatusMessageBytes + 3);
-  CHECK(ToGrpc(absl::InternalError("a\xff\xe6\xad z \xc3\xa9")).error_message() == "a??? z \xc3\xa9");
+  CHECK(ToGrpc(absl::InternalError("a\xff\xe6\xad z \xc3\xa9")).error_message() == "a\uFFFD\uFFFD z \u00e9");
+  // Cut between characters.
+  std::string wide;
+  while (wide.size() < kMaxStatusMessageBytes + 10) wide += "\u6b6a";
+  const std::string cut = ToGrpc(absl::InternalError(wide)).error_message();
+  CHECK(cut.size() == kMaxStatusMessageBytes / 3 * 3 + 3);
+  CHECK_FALSE(FindInvalidUtf8(cut));
 }
 
 }  // namespace

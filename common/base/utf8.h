@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 
 namespace sparkv {
 
@@ -35,5 +38,12 @@ inline Utf8Unit NextUtf8Unit(const uint8_t* p, size_t left) {
   }
   return {code, need, true, false};
 }
+
+// The offset of the first invalid sequence; nullopt when there is none.
+std::optional<size_t> FindInvalidUtf8(std::string_view bytes);
+
+// `bytes` as valid UTF-8: each maximal invalid sequence becomes one U+FFFD. If `pending` is given,
+// an unfinished character at the end is moved there instead.
+std::string ToValidUtf8(std::string_view bytes, std::string* pending = nullptr);
 
 }  // namespace sparkv
