@@ -27,7 +27,10 @@ std::string EdgeVersion() {
 }
 
 absl::StatusOr<std::unique_ptr<EdgeDaemon>> EdgeDaemon::Start(const EdgeConfig& config) {
-  if (!config.listen.empty()) RETURN_IF_ERROR(CheckListenAddress(config.listen));
+  if (!config.listen.empty()) {
+    RETURN_IF_ERROR(CheckListenAddress(config.listen));
+    RETURN_IF_ERROR(CheckSocketFree(config.listen));
+  }
   std::unique_ptr<EdgeDaemon> daemon(new EdgeDaemon);
   ASSIGN_OR_RETURN(daemon->model_, Model::Load(config.model));
   ASSIGN_OR_RETURN(std::unique_ptr<Catalogue> catalogue,
@@ -76,7 +79,7 @@ absl::StatusOr<std::unique_ptr<EdgeDaemon>> EdgeDaemon::Start(const EdgeConfig& 
   daemon->server_ = builder.BuildAndStart();
   if (daemon->server_ == nullptr || (!config.listen.empty() && port == 0)) {
     return absl::UnavailableError(absl::StrCat("listen: cannot listen on ", config.listen,
-                                               "; is another daemon running there?"));
+                                               "; is the address right and the port free?"));
   }
   if (!config.listen.empty()) daemon->address_ = ShownAddress(config.listen, port);
   return daemon;

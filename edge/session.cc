@@ -404,7 +404,9 @@ absl::Status Sessions::LoadInto(Work* work, KvCache* cache, std::vector<float>* 
         decoder_->Prefill(std::span<const int32_t>(work->ids).subspan(context_tokens - 1), cache,
                           logits->data(), work->cancel));
   }
-  kv_.Put(work->context_key(), std::move(held));
+  // Not what was removed meanwhile: nobody could name it, nor free it.
+  if (contexts_->catalogue().Contains(context.entry.id))
+    kv_.Put(work->context_key(), std::move(held));
 
   usage->set_policy(PolicyName(result.policy));
   usage->set_level(result.level);

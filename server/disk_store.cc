@@ -15,6 +15,7 @@
 #include "common/base/bytes.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/kv/context_id.h"
 
 namespace sparkv {
 namespace {
@@ -32,6 +33,10 @@ CREATE TABLE IF NOT EXISTS context_columns(context BLOB NOT NULL, position INTEG
 CREATE INDEX IF NOT EXISTS context_columns_by_key ON context_columns(key);
 PRAGMA user_version = 1;
 )sql";
+
+// Kept so that what frees space can be written down when the disk is full.
+constexpr char kReserveFile[] = "/reserve";
+constexpr off_t kReserveBytes = 1 << 20;
 
 absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
@@ -76,12 +81,15 @@ absl::Status DiskStore::Start() {
   for (const char* sub : {"", "/columns", "/tmp"}) RETURN_IF_ERROR(MakeFolder(options_.path + sub));
   ASSIGN_OR_RETURN(folder_lock_, FolderLock::Take(options_.path));
   absl::MutexLock lock(&mutex_);
-  const absl::Status opened = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
+  const absl::Status opened = WithReserve([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
     ASSIGN_OR_RETURN(db_, Database::Open(options_.path + "/store.db"));
     RETURN_IF_ERROR(CreateSchema());
     return Recover();
-  }();
-  if (!absl::IsDataLoss(opened)) return opened;
+  });
+  if (!absl::IsDataLoss(opened)) {
+    if (opened.ok()) KeepReserve();
+    return opened;
+  }
   return absl::DataLossError(absl::StrCat(options_.path, "/store.db: ", opened.message(), "; move ", options_.path,
                                           " away and start again: contexts are precomputed anew when they are added"));
 }
@@ -401,7 +409,8 @@ absl::Status DiskStore::PutColumn(const Digest& key, std::string_view blob) {
 
 absl::Status DiskStore::DropColumn(const Digest& key) {
   absl::MutexLock lock(&mutex_);
-  return DropColumnLocked(key, nullptr);
+  return WithReserve(
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return DropColumnLocked(key, nullptr); });
 }
 
 absl::Status DiskStore::DropColumnLocked(const Digest& key, uint64_t* dropped_contexts) {
@@ -439,7 +448,9 @@ absl::Status DiskStore::DiscardColumn(const Digest& key) { return DropColumn(key
 absl::Status DiskStore::CommitContext(const ContextRecord& record) {
   if (record.tokens.empty() || record.tokens.size() > kMaxContextTokens ||
       record.columns.size() != ColumnCount(static_cast<uint32_t>(record.tokens.size())) ||
-      record.columns.back() != record.id) {
+      record.columns.back() != record.id ||
+      record.columns != ColumnKeys({.model_fingerprint = record.model_fingerprint, .codec_digest = record.codec_digest},
+                                   record.tokens)) {
     return absl::InvalidArgumentError(absl::StrCat("a context of ", record.tokens.size(), " tokens with ",
                                                    record.columns.size(), " columns does not fit itself"));
   }
@@ -455,16 +466,19 @@ absl::Status DiskStore::CommitContext(const ContextRecord& record) {
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get()));
   RETURN_IF_ERROR(WriteUses());
   {
-    ASSIGN_OR_RETURN(SqlStatement read, db_->Prepare("SELECT tokens FROM contexts WHERE id = ?"));
+    ASSIGN_OR_RETURN(SqlStatement read, db_->Prepare("SELECT 1 FROM contexts WHERE id = ?"));
     ASSIGN_OR_RETURN(const bool exists, read.Bind(1, record.id).Step());
     if (exists) {
-      if (read.Bytes(0) != tokens) {
-        return absl::InternalError(absl::StrCat("context ", DigestToHex(record.id), " exists with other tokens"));
-      }
+      // The id is the tokens' digest: should the row say otherwise, it is damaged, and is put right.
       ASSIGN_OR_RETURN(SqlStatement update,
-                       db_->Prepare("UPDATE contexts SET last_used = ?, name = CASE WHEN ?2 = '' THEN name ELSE ?2 END "
-                                    "WHERE id = ?3"));
-      RETURN_IF_ERROR(update.Bind(1, NextTime()).BindText(2, record.name).Bind(3, record.id).Run());
+                       db_->Prepare("UPDATE contexts SET last_used = ?, name = CASE WHEN ?2 = '' THEN name ELSE ?2 END, "
+                                    "tokens = ?4, token_count = ?5 WHERE id = ?3"));
+      RETURN_IF_ERROR(update.Bind(1, NextTime())
+                          .BindText(2, record.name)
+                          .Bind(3, record.id)
+                          .BindBlob(4, tokens)
+                          .Bind(5, static_cast<int64_t>(record.tokens.size()))
+                          .Run());
     } else {
       const int64_t now = NextTime();
       ASSIGN_OR_RETURN(SqlStatement insert,
@@ -504,10 +518,30 @@ absl::StatusOr<uint64_t> DiskStore::DeleteContext(const Digest& id) {
     return absl::FailedPreconditionError(absl::StrCat("context ", DigestToHex(id), " is being fetched now"));
   }
   Removal removal;
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get()));
-  RETURN_IF_ERROR(RemoveContextRows(id, &removal));
-  RETURN_IF_ERROR(Commit(std::move(transaction), removal, "deleted"));
+  const absl::Status status = WithReserve([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
+    removal = {};
+    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get()));
+    RETURN_IF_ERROR(RemoveContextRows(id, &removal));
+    return Commit(std::move(transaction), removal, "deleted");
+  });
+  if (!status.ok()) return status;
   return removal.bytes;
+}
+
+void DiskStore::KeepReserve() {
+  const int fd = ::open((options_.path + kReserveFile).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return;
+  // On a full disk not even a part of it is kept.
+  if (::posix_fallocate(fd, 0, kReserveBytes) != 0) ::unlink((options_.path + kReserveFile).c_str());
+  ::close(fd);
+}
+
+absl::Status DiskStore::WithReserve(const std::function<absl::Status()>& work) {
+  absl::Status status = work();
+  if (!absl::IsResourceExhausted(status) || ::unlink((options_.path + kReserveFile).c_str()) != 0) return status;
+  status = work();
+  KeepReserve();
+  return status;
 }
 
 StoreUsage DiskStore::Usage() {

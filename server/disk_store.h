@@ -99,6 +99,9 @@ class DiskStore : public Store {
   absl::Status DropColumn(const Digest& key) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status DropColumnLocked(const Digest& key, uint64_t* dropped_contexts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<ContextRecord> ReadContext(const Digest& id, bool with_tokens) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void KeepReserve();
+  // Runs work again with the reserve's space when the disk was full.
+  absl::Status WithReserve(const std::function<absl::Status()>& work);
   void Unpin(std::span<const Digest> columns, const Digest* context);
 
   const DiskStoreOptions options_;

@@ -28,6 +28,7 @@ absl::StatusOr<std::unique_ptr<KvServer>> KvServer::Start(std::unique_ptr<Prefil
   });
   RETURN_IF_ERROR(FindEncoder(options.service.default_codec).status());
   RETURN_IF_ERROR(CheckListenAddress(options.listen));
+  RETURN_IF_ERROR(CheckSocketFree(options.listen));
   ASSIGN_OR_RETURN(const auto credentials, MakeServerCredentials(options.tls));
   std::unique_ptr<KvServer> server(new KvServer());
   server->prefiller_ = std::move(prefiller);

@@ -1,5 +1,9 @@
 #include "common/rpc/listen_address.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -29,6 +33,20 @@ absl::Status CheckListenAddress(const std::string& address) {
   if (address.rfind(':') != 0 && IsPort(PortText(address))) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("listen: got '", address, "', host:port (0 to ", kMaxPort, ") or unix:PATH is expected"));
+}
+
+absl::Status CheckSocketFree(const std::string& address) {
+  sockaddr_un socket_address{};
+  const std::string path = IsUnix(address) ? address.substr(5) : "";
+  if (path.empty() || path.size() >= sizeof(socket_address.sun_path)) return absl::OkStatus();
+  socket_address.sun_family = AF_UNIX;
+  path.copy(socket_address.sun_path, path.size());
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool answers =
+      fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&socket_address), sizeof(socket_address)) == 0;
+  if (fd >= 0) ::close(fd);
+  if (!answers) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("listen: another program listens on ", address));
 }
 
 absl::Status CheckTargetAddress(const std::string& address) {

@@ -11,6 +11,9 @@ namespace sparkv {
 // port modulo 65536.
 absl::Status CheckListenAddress(const std::string& address);
 
+// FailedPrecondition when somebody answers at the socket of unix:PATH: gRPC would take it over. Other addresses are Ok.
+absl::Status CheckSocketFree(const std::string& address);
+
 // InvalidArgument for a port beyond 65535. Other forms that gRPC knows (dns:///…) pass.
 absl::Status CheckTargetAddress(const std::string& address);
 

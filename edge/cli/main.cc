@@ -1,4 +1,6 @@
 // sparkv: the person's tool. It talks to the daemon only (or, with --local, is one).
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -55,5 +57,8 @@ int main(int argc, char** argv) {
   sparkv::OpenStandardStreams();
   sparkv::EnsurePassiveOpenMp(argc, argv);
   sparkv::QuietGrpc();
-  return sparkv::FinishStdout("sparkv", sparkv::cli::Main(argc, argv));
+  const int code = sparkv::FinishStdout("sparkv", sparkv::cli::Main(argc, argv));
+  // Unloading LibTorch takes longer than a person who pressed Ctrl-C should wait.
+  if (code == sparkv::cli::kExitInterrupted) _exit(code);
+  return code;
 }

@@ -339,6 +339,10 @@ TEST_CASE("a Unix socket works; a taken folder and a taken or malformed address 
   CHECK(edge.Status().context_length() == 8192);
   CHECK(edge.Status().server_state() == "none");
   TestFolder other;
+  EdgeConfig same = config;
+  same.data_dir = other.path();
+  CHECK(EdgeDaemon::Start(same).status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(edge.Status().context_length() == 8192);  // still there
   EdgeConfig tcp = LocalConfig(other);
   TestDaemon holder(tcp);
   const absl::Status taken = EdgeDaemon::Start(LocalConfig(other)).status();
