@@ -155,7 +155,10 @@ absl::StatusOr<EdgeConfig> MakeEdgeConfig(const Settings& settings) {
         "data_dir: not set, and neither are STATE_DIRECTORY, XDG_STATE_HOME and HOME");
   }
   config.server = settings.GetString("server");
-  if (!config.server.empty()) RETURN_IF_ERROR(CheckTargetAddress(config.server));
+  if (!config.server.empty()) {
+    if (const absl::Status server = CheckTargetAddress(config.server); !server.ok())
+      return absl::InvalidArgumentError(absl::StrCat("server: ", server.message()));
+  }
   config.tls.enabled = !settings.GetBool("insecure");
   config.tls.ca_file = settings.GetString("tls.ca");
   config.tls.server_name = settings.GetString("tls.name");

@@ -169,7 +169,8 @@ std::string Contexts::ServerState() {
   return "ok";
 }
 
-absl::StatusOr<ResolvedContext> Contexts::Resolve(const std::string& reference) {
+absl::StatusOr<ResolvedContext> Contexts::Resolve(const std::string& reference,
+                                                  const CancelledFn& cancelled) {
   RETURN_IF_ERROR(CheckReference(reference));
   absl::StatusOr<CatalogueEntry> entry = catalogue_->Resolve(reference);
   if (entry.ok()) {
@@ -181,18 +182,20 @@ absl::StatusOr<ResolvedContext> Contexts::Resolve(const std::string& reference) 
     return absl::NotFoundError(
         absl::StrCat("no context '", reference, "' here; `context ls` lists them"));
   }
-  return ResolveOnServer(reference);
+  return ResolveOnServer(reference, cancelled);
 }
 
-absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& reference) {
+absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& reference,
+                                                          const CancelledFn& cancelled) {
   const absl::Duration begin = RealClock().Now();
   const auto missing = [&](const absl::Status& status) {
+    if (absl::IsCancelled(status)) return status;
     return absl::NotFoundError(
         absl::StrCat("no context '", reference, "' here, and ", ServerReason(status)));
   };
   absl::StatusOr<Digest> id = DigestFromHex(reference);
   if (!id.ok()) {
-    const absl::StatusOr<std::vector<v1::ContextInfo>> list = server_->List();
+    const absl::StatusOr<std::vector<v1::ContextInfo>> list = server_->List(cancelled);
     if (!list.ok()) return missing(list.status());
     std::map<std::string, std::string> by_name;  // id -> name
     std::map<std::string, std::string> by_prefix;
@@ -222,7 +225,7 @@ absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& ref
   }
   RETURN_IF_ERROR(id.status());
   std::string name;
-  absl::StatusOr<Manifest> manifest = server_->Lookup(*id, kLookupDeadline, &name);
+  absl::StatusOr<Manifest> manifest = server_->Lookup(*id, kLookupDeadline, &name, cancelled);
   if (!manifest.ok()) return missing(manifest.status());
 
   ResolvedContext context;
@@ -244,7 +247,7 @@ absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& ref
     return absl::DataLossError(absl::StrCat("server ", server_->target(), ": the token ids of ",
                                             DigestToHex(*id), " do not give this id"));
   }
-  if (const absl::StatusOr<v1::ContextInfo> info = server_->Show(*id); info.ok()) {
+  if (const absl::StatusOr<v1::ContextInfo> info = server_->Show(*id, cancelled); info.ok()) {
     context.entry.stored_bytes = info->stored_bytes();
     context.entry.level_bytes.assign(info->level_bytes().begin(), info->level_bytes().end());
   }
@@ -253,8 +256,10 @@ absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& ref
     context.entry.name = DigestToHex(*id).substr(0, 16);
     recorded = catalogue_->Put(context.entry);
   }
-  if (!recorded.ok())
+  if (!recorded.ok()) {
+    context.recorded = false;
     context.degraded = absl::StrCat("could not record the context: ", recorded.message());
+  }
   const std::string mismatch = Mismatch(context.entry, *manifest);
   if (mismatch.empty()) {
     context.manifest = *std::move(manifest);
@@ -337,7 +342,8 @@ absl::StatusOr<v1::AddContextResponse> Contexts::Add(
           absl::StrCat("server ", server_->target(),
                        ": it stored the context under another id; it will be computed here"));
     } else {
-      RETURN_IF_ERROR(cancel.Check());
+      // Of our own doing: the client has gone, or the daemon stops.
+      if (absl::IsCancelled(info.status())) return info.status();
       const std::string state =
           info.status().code() == absl::StatusCode::kFailedPrecondition ? ServerState() : "";
       response.add_degraded(state.rfind("mismatch", 0) == 0
@@ -350,7 +356,7 @@ absl::StatusOr<v1::AddContextResponse> Contexts::Add(
   return response;
 }
 
-v1::ListContextsResponse Contexts::List() {
+v1::ListContextsResponse Contexts::List(const CancelledFn& cancelled) {
   v1::ListContextsResponse response;
   std::set<std::string> known;
   for (const CatalogueEntry& entry : catalogue_->List()) {
@@ -361,7 +367,7 @@ v1::ListContextsResponse Contexts::List() {
     response.add_degraded(absl::StrCat("unreadable context file ", broken));
   }
   if (server_ == nullptr) return response;
-  const absl::StatusOr<std::vector<v1::ContextInfo>> list = server_->List();
+  const absl::StatusOr<std::vector<v1::ContextInfo>> list = server_->List(cancelled);
   if (!list.ok()) {
     response.add_degraded(ServerReason(list.status()));
     return response;
@@ -379,19 +385,20 @@ v1::ListContextsResponse Contexts::List() {
   return response;
 }
 
-absl::StatusOr<v1::EdgeContext> Contexts::Show(const std::string& reference) {
+absl::StatusOr<v1::EdgeContext> Contexts::Show(const std::string& reference,
+                                               const CancelledFn& cancelled) {
   RETURN_IF_ERROR(CheckReference(reference));
   absl::StatusOr<CatalogueEntry> entry = catalogue_->Resolve(reference);
   if (!entry.ok() && (server_ == nullptr || entry.status().code() != absl::StatusCode::kNotFound)) {
     return entry.status();
   }
   if (!entry.ok()) {
-    ASSIGN_OR_RETURN(const ResolvedContext context, ResolveOnServer(reference));
+    ASSIGN_OR_RETURN(const ResolvedContext context, ResolveOnServer(reference, cancelled));
     return ToProto(context.entry);
   }
   v1::EdgeContext out = ToProto(*entry);
   if (server_ != nullptr) {
-    const absl::StatusOr<v1::ContextInfo> info = server_->Show(entry->id);
+    const absl::StatusOr<v1::ContextInfo> info = server_->Show(entry->id, cancelled);
     if (info.ok()) {
       out.set_on_server(true);
       out.set_stored_bytes(info->stored_bytes());
@@ -404,7 +411,8 @@ absl::StatusOr<v1::EdgeContext> Contexts::Show(const std::string& reference) {
 }
 
 absl::StatusOr<v1::DeleteContextResponse> Contexts::Delete(const std::string& reference,
-                                                           std::vector<Digest>* gone) {
+                                                           std::vector<Digest>* gone,
+                                                           const CancelledFn& cancelled) {
   RETURN_IF_ERROR(CheckReference(reference));
   v1::DeleteContextResponse response;
   absl::StatusOr<std::vector<CatalogueEntry>> removed = catalogue_->Remove(reference);
@@ -419,7 +427,7 @@ absl::StatusOr<v1::DeleteContextResponse> Contexts::Delete(const std::string& re
     if (server_ == nullptr || removed.status().code() != absl::StatusCode::kNotFound)
       return removed.status();
     ASSIGN_OR_RETURN(const ResolvedContext context,
-                     ResolveOnServer(reference));  // which records it
+                     ResolveOnServer(reference, cancelled));  // which records it
     catalogue_->Remove(DigestToHex(context.entry.id)).IgnoreError();
     gone->push_back(context.entry.id);
   }

@@ -24,10 +24,11 @@ struct ResolvedContext {
   std::optional<Manifest>
       manifest;          // when the server has it and it fits this model, codec and these ids
   std::string degraded;  // why there is no manifest although a server is configured
+  bool recorded = true;  // in the catalogue
   double lookup_ms = 0;
 };
 
-// Thread-safe.
+// Thread-safe. `cancelled` ends what waits for the server: Cancelled.
 class Contexts {
  public:
   // server: null when none is configured; must outlive this.
@@ -37,9 +38,10 @@ class Contexts {
   // Finds a context here, else on the server (and records it). NotFound, InvalidArgument
   // (ambiguous), FailedPrecondition (it belongs to another model or is longer than the model
   // takes).
-  absl::StatusOr<ResolvedContext> Resolve(const std::string& reference);
+  absl::StatusOr<ResolvedContext> Resolve(const std::string& reference,
+                                          const CancelledFn& cancelled);
   // Asks the server for the manifest. Never fails: `degraded` says why there is none. Without a
-  // server: nothing. `cancelled` ends it early.
+  // server: nothing.
   void LookUp(ResolvedContext* context, CancelledFn cancelled);
   // The codec level that a request for `level` means: 0 is `fallback`, and where that is 0 or no
   // level of the context's codec, the codec's default. InvalidArgument for any other level that the
@@ -52,11 +54,12 @@ class Contexts {
   absl::StatusOr<v1::AddContextResponse> Add(
       const v1::AddContextRequest& request, const CancelToken& cancel,
       const std::function<void(const v1::AddContextResponse&)>& progress);
-  v1::ListContextsResponse List();
-  absl::StatusOr<v1::EdgeContext> Show(const std::string& reference);
+  v1::ListContextsResponse List(const CancelledFn& cancelled);
+  absl::StatusOr<v1::EdgeContext> Show(const std::string& reference, const CancelledFn& cancelled);
   // The ids whose last name went are added to *gone.
   absl::StatusOr<v1::DeleteContextResponse> Delete(const std::string& reference,
-                                                   std::vector<Digest>* gone);
+                                                   std::vector<Digest>* gone,
+                                                   const CancelledFn& cancelled);
 
   // "none", "ok", "unavailable: ...", "mismatch: ...".
   std::string ServerState();
@@ -67,7 +70,8 @@ class Contexts {
   absl::Status CheckModel(const CatalogueEntry& entry) const;
   // Why a manifest cannot be used for this entry; empty: it can.
   std::string Mismatch(const CatalogueEntry& entry, const Manifest& manifest) const;
-  absl::StatusOr<ResolvedContext> ResolveOnServer(const std::string& reference);
+  absl::StatusOr<ResolvedContext> ResolveOnServer(const std::string& reference,
+                                                  const CancelledFn& cancelled);
 
   const std::shared_ptr<const Model> model_;
   const std::unique_ptr<Catalogue> catalogue_;

@@ -21,7 +21,8 @@ class EdgeDaemon {
  public:
   // Loads the model, opens the data folder and listens (not at all when config.listen is empty:
   // only the in-process channel). Errors name the setting: NotFound and the like for the model,
-  // InvalidArgument, Unavailable when the address is taken.
+  // InvalidArgument, Unavailable when the address is taken, FailedPrecondition when another program
+  // uses the data folder or the Unix socket.
   static absl::StatusOr<std::unique_ptr<EdgeDaemon>> Start(const EdgeConfig& config);
   ~EdgeDaemon();
   EdgeDaemon(const EdgeDaemon&) = delete;

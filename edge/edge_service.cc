@@ -57,6 +57,7 @@ grpc::Status EdgeService::AddContext(grpc::ServerContext* context,
   std::optional<absl::Status> finished;
   while (!finished) {
     std::optional<v1::AddContextResponse> event = events.Pop(kPoll, &finished);
+    if (event) MakeUtf8Valid(&*event);
     if (event && event->has_done()) MarkLoaded(event->mutable_done());
     if (!Alive(*context) || (event && !writer->Write(*event))) cancel.Cancel();
   }
@@ -64,31 +65,36 @@ grpc::Status EdgeService::AddContext(grpc::ServerContext* context,
   return Ended(*context, *finished);
 }
 
-grpc::Status EdgeService::ListContexts(grpc::ServerContext*, const v1::ListContextsRequest*,
+grpc::Status EdgeService::ListContexts(grpc::ServerContext* context, const v1::ListContextsRequest*,
                                        v1::ListContextsResponse* response) {
-  *response = contexts_->List();
+  *response = contexts_->List([this, context] { return !Alive(*context); });
   MakeUtf8Valid(response);  // files' names
-  for (v1::EdgeContext& context : *response->mutable_contexts()) MarkLoaded(&context);
+  for (v1::EdgeContext& one : *response->mutable_contexts()) MarkLoaded(&one);
   return grpc::Status::OK;
 }
 
-grpc::Status EdgeService::ShowContext(grpc::ServerContext*, const v1::ShowContextRequest* request,
+grpc::Status EdgeService::ShowContext(grpc::ServerContext* context,
+                                      const v1::ShowContextRequest* request,
                                       v1::EdgeContext* response) {
-  absl::StatusOr<v1::EdgeContext> shown = contexts_->Show(request->context());
-  if (!shown.ok()) return ToGrpc(shown.status());
+  absl::StatusOr<v1::EdgeContext> shown =
+      contexts_->Show(request->context(), [this, context] { return !Alive(*context); });
+  if (!shown.ok()) return Ended(*context, shown.status());
   *response = *std::move(shown);
+  MakeUtf8Valid(response);
   MarkLoaded(response);
   return grpc::Status::OK;
 }
 
-grpc::Status EdgeService::DeleteContext(grpc::ServerContext*,
+grpc::Status EdgeService::DeleteContext(grpc::ServerContext* context,
                                         const v1::DeleteContextRequest* request,
                                         v1::DeleteContextResponse* response) {
   std::vector<Digest> gone;
-  absl::StatusOr<v1::DeleteContextResponse> deleted = contexts_->Delete(request->context(), &gone);
+  absl::StatusOr<v1::DeleteContextResponse> deleted =
+      contexts_->Delete(request->context(), &gone, [this, context] { return !Alive(*context); });
   for (const Digest& id : gone) sessions_->Forget(id);
-  if (!deleted.ok()) return ToGrpc(deleted.status());
+  if (!deleted.ok()) return Ended(*context, deleted.status());
   *response = *std::move(deleted);
+  MakeUtf8Valid(response);
   return grpc::Status::OK;
 }
 

@@ -198,7 +198,8 @@ absl::Status Sessions::Enqueue(std::shared_ptr<Work> work, const Client& client)
     // A resident context needs nothing from the server; if it is evicted meanwhile, the engine
     // thread asks.
     const bool want_manifest = request.policy() != v1::POLICY_LOCAL;
-    absl::StatusOr<ResolvedContext> context = contexts_->Resolve(request.context());
+    absl::StatusOr<ResolvedContext> context =
+        contexts_->Resolve(request.context(), [&client] { return !client.alive(); });
     if (!context.ok()) return context.status();
     work->context = *std::move(context);
     ASSIGN_OR_RETURN(work->level,
@@ -404,9 +405,10 @@ absl::Status Sessions::LoadInto(Work* work, KvCache* cache, std::vector<float>* 
         decoder_->Prefill(std::span<const int32_t>(work->ids).subspan(context_tokens - 1), cache,
                           logits->data(), work->cancel));
   }
-  // Not what was removed meanwhile: nobody could name it, nor free it.
-  if (contexts_->catalogue().Contains(context.entry.id))
-    kv_.Put(work->context_key(), std::move(held));
+  kv_.Put(work->context_key(), std::move(held));
+  // What was removed meanwhile nobody could name, nor free.
+  if (context.recorded && !contexts_->catalogue().Contains(context.entry.id))
+    kv_.Drop(work->context_key());
 
   usage->set_policy(PolicyName(result.policy));
   usage->set_level(result.level);

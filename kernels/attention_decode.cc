@@ -41,7 +41,8 @@ SPARKV_AVX2 void Scores(const float* q, const T* k, size_t rows, size_t dim, flo
   }
 }
 
-// mean_j = factor_j mean_j + sum_r p[j][r] v_r. Sixteen columns at a time stay in registers over all rows.
+// mean_j = factor_j mean_j + sum_r p[j][r] v_r. Sixteen columns at a time stay in registers over
+// all rows.
 template <int kGroup, typename T>
 SPARKV_AVX2 void Values(const float (*p)[kAttendRows], const float* factor, const T* v, size_t rows,
                         size_t dim, float* mean) {
@@ -107,16 +108,24 @@ SPARKV_AVX2 void Tile(const float* q, const T* k, const T* v, size_t rows, size_
 }
 
 template <typename T>
-void Avx2(const float* q, size_t group, const T* k, const T* v, size_t rows, size_t dim, float scale,
-          const AttentionState& s) {
+void Avx2(const float* q, size_t group, const T* k, const T* v, size_t rows, size_t dim,
+          float scale, const AttentionState& s) {
   for (size_t j = 0; j < group; j += kTile) {
     const float* tile_q = q + j * dim;
     float* mean = s.mean + j * dim;
     switch (std::min(kTile, group - j)) {
-      case 1: Tile<1, T>(tile_q, k, v, rows, dim, scale, s.max + j, s.sum + j, mean); break;
-      case 2: Tile<2, T>(tile_q, k, v, rows, dim, scale, s.max + j, s.sum + j, mean); break;
-      case 3: Tile<3, T>(tile_q, k, v, rows, dim, scale, s.max + j, s.sum + j, mean); break;
-      default: Tile<4, T>(tile_q, k, v, rows, dim, scale, s.max + j, s.sum + j, mean); break;
+      case 1:
+        Tile<1, T>(tile_q, k, v, rows, dim, scale, s.max + j, s.sum + j, mean);
+        break;
+      case 2:
+        Tile<2, T>(tile_q, k, v, rows, dim, scale, s.max + j, s.sum + j, mean);
+        break;
+      case 3:
+        Tile<3, T>(tile_q, k, v, rows, dim, scale, s.max + j, s.sum + j, mean);
+        break;
+      default:
+        Tile<4, T>(tile_q, k, v, rows, dim, scale, s.max + j, s.sum + j, mean);
+        break;
     }
   }
 }

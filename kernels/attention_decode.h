@@ -1,4 +1,5 @@
-// Attention of a few query vectors over rows of one KV head as they are stored: the memory-bound case of decode.
+// Attention of a few query vectors over rows of one KV head as they are stored: the memory-bound
+// case of decode.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,8 @@ struct AttentionState {
   float* mean;  // [group][dim], the weighted sum of V rows, not yet divided by sum; 0 before
 };
 
-// Adds `rows` <= kAttendRows rows of K and V ([rows][dim] each, f16 bits or f32) to the state of `group` query vectors
-// q [group][dim]; each K and V value is loaded once for the whole group.
+// Adds `rows` <= kAttendRows rows of K and V ([rows][dim] each, f16 bits or f32) to the state of
+// `group` query vectors q [group][dim]; each K and V value is loaded once for the whole group.
 void AttendRowsF16(const float* q, size_t group, const uint16_t* k, const uint16_t* v, size_t rows,
                    size_t dim, float scale, const AttentionState& state);
 void AttendRowsF32(const float* q, size_t group, const float* k, const float* v, size_t rows,

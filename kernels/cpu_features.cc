@@ -11,7 +11,8 @@ namespace sparkv::kernels {
 
 #if defined(__x86_64__)
 namespace {
-// By CPUID: clang 14's __builtin_cpu_supports does not know the name. Usable when AVX2 is (same registers).
+// By CPUID: clang 14's __builtin_cpu_supports does not know the name. Usable when AVX2 is (same
+// registers).
 bool HasF16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
@@ -24,8 +25,7 @@ bool HasAvx2() {
   static const bool has = [] {
     const char* wanted = std::getenv("SPARKV_SIMD");
     if (wanted != nullptr && std::strcmp(wanted, "scalar") == 0) return false;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           HasF16c();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
   }();
   return has;
 #else

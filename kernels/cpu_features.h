@@ -5,7 +5,8 @@
 
 namespace sparkv::kernels {
 
-// AVX2 + FMA + F16C. False when the environment holds SPARKV_SIMD=scalar, which forces the scalar twins.
+// AVX2 + FMA + F16C. False when the environment holds SPARKV_SIMD=scalar, which forces the scalar
+// twins.
 bool HasAvx2();
 
 // "avx2 fma f16c avx512f" or "scalar": for --version and reports.

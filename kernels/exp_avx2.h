@@ -1,5 +1,5 @@
-// exp of eight floats, relative error below 2e-7 on [-87, 88]; smaller arguments give 0. Include only in .cc
-// files, inside functions with the target attribute.
+// exp of eight floats, relative error below 2e-7 on [-87, 88]; smaller arguments give 0. Include
+// only in .cc files, inside functions with the target attribute.
 #pragma once
 
 #if defined(__x86_64__)
@@ -27,8 +27,8 @@ SPARKV_AVX2_INLINE __m256 Exp8(__m256 x) {
   p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
   p = _mm256_fmadd_ps(p, _mm256_mul_ps(r, r), _mm256_add_ps(r, _mm256_set1_ps(1.0f)));
   // 2^n by the exponent bits; n is in [-126, 127].
-  const __m256i power = _mm256_slli_epi32(
-      _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+  const __m256i power =
+      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
   const __m256 y = _mm256_and_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(power)), alive);
   return _mm256_blendv_ps(y, x, nan);
 }

@@ -8,11 +8,13 @@
 namespace sparkv::kernels::internal {
 namespace {
 
-// Four lanes: NEON and SSE registers alike, and the compiler contracts multiply-adds where the target has them.
+// Four lanes: NEON and SSE registers alike, and the compiler contracts multiply-adds where the
+// target has them.
 using Lanes = float __attribute__((vector_size(16), aligned(4), may_alias));
 
 template <size_t kCount>
-void MultiplyScalar(const float* x, size_t ldx, const float* panel, size_t depth, float* y, size_t ldy, bool add) {
+void MultiplyScalar(const float* x, size_t ldx, const float* panel, size_t depth, float* y,
+                    size_t ldy, bool add) {
   constexpr size_t kParts = kPanelColumns / 4;
   Lanes sum[kCount][kParts] = {};
   for (size_t p = 0; p < depth; ++p) {
@@ -37,8 +39,8 @@ void TransposeScalar(const float* rows, size_t stride, size_t depth, float* pane
 
 #if defined(__x86_64__)
 template <size_t kCount>
-SPARKV_AVX2 void MultiplyAvx2(const float* x, size_t ldx, const float* panel, size_t depth, float* y, size_t ldy,
-                              bool add) {
+SPARKV_AVX2 void MultiplyAvx2(const float* x, size_t ldx, const float* panel, size_t depth,
+                              float* y, size_t ldy, bool add) {
   __m256 sum[kCount][2];
 #pragma GCC unroll 6
   for (size_t i = 0; i < kCount; ++i) {
@@ -48,7 +50,8 @@ SPARKV_AVX2 void MultiplyAvx2(const float* x, size_t ldx, const float* panel, si
   }
 #pragma GCC unroll 2
   for (size_t p = 0; p < depth; ++p) {
-    const __m256 b0 = _mm256_load_ps(panel + p * kPanelColumns), b1 = _mm256_load_ps(panel + p * kPanelColumns + 8);
+    const __m256 b0 = _mm256_load_ps(panel + p * kPanelColumns),
+                 b1 = _mm256_load_ps(panel + p * kPanelColumns + 8);
 #pragma GCC unroll 6
     for (size_t i = 0; i < kCount; ++i) {
       const __m256 a = _mm256_broadcast_ss(x + i * ldx + p);
@@ -83,8 +86,10 @@ SPARKV_AVX2 void TransposeAvx2(const float* rows, size_t stride, size_t depth, f
       r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
     }
     for (size_t i = 0; i < 4; ++i) {
-      _mm256_storeu_ps(panel + (p + i) * kPanelColumns, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-      _mm256_storeu_ps(panel + (p + i + 4) * kPanelColumns, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+      _mm256_storeu_ps(panel + (p + i) * kPanelColumns,
+                       _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+      _mm256_storeu_ps(panel + (p + i + 4) * kPanelColumns,
+                       _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }
   }
   for (; p < depth; ++p) {
@@ -95,15 +100,15 @@ SPARKV_AVX2 void TransposeAvx2(const float* rows, size_t stride, size_t depth, f
 
 }  // namespace
 
-const MicroKernels kScalarMicroKernels = {
-    {MultiplyScalar<1>, MultiplyScalar<2>, MultiplyScalar<3>, MultiplyScalar<4>, MultiplyScalar<5>, MultiplyScalar<6>},
-    TransposeScalar};
+const MicroKernels kScalarMicroKernels = {{MultiplyScalar<1>, MultiplyScalar<2>, MultiplyScalar<3>,
+                                           MultiplyScalar<4>, MultiplyScalar<5>, MultiplyScalar<6>},
+                                          TransposeScalar};
 
 const MicroKernels& BestMicroKernels() {
 #if defined(__x86_64__)
-  static constexpr MicroKernels kAvx2 = {
-      {MultiplyAvx2<1>, MultiplyAvx2<2>, MultiplyAvx2<3>, MultiplyAvx2<4>, MultiplyAvx2<5>, MultiplyAvx2<6>},
-      TransposeAvx2};
+  static constexpr MicroKernels kAvx2 = {{MultiplyAvx2<1>, MultiplyAvx2<2>, MultiplyAvx2<3>,
+                                          MultiplyAvx2<4>, MultiplyAvx2<5>, MultiplyAvx2<6>},
+                                         TransposeAvx2};
   if (HasAvx2()) return kAvx2;
 #endif
   return kScalarMicroKernels;

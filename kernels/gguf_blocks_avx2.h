@@ -1,6 +1,6 @@
-// Expansion of one 32-value block into four AVX2 registers, shared by dequantization and matrix-vector products.
-// A decoder yields integers q and a scale d and minimum m with value = d * q + m. Include only in .cc files, inside
-// functions with the target attribute below.
+// Expansion of one 32-value block into four AVX2 registers, shared by dequantization and
+// matrix-vector products. A decoder yields integers q and a scale d and minimum m with value = d *
+// q + m. Include only in .cc files, inside functions with the target attribute below.
 #pragma once
 
 #if defined(__x86_64__)
@@ -9,8 +9,9 @@
 #include <cstdint>
 #include <cstring>
 
-// GCC 12 at -O3 took a kernel of this kind for a function without side effects, after ivopts had rewritten the addresses of
-// its stores, and dropped the calls (the reference test caught it). noipa keeps such conclusions out of the callers.
+// GCC 12 at -O3 took a kernel of this kind for a function without side effects, after ivopts had
+// rewritten the addresses of its stores, and dropped the calls (the reference test caught it).
+// noipa keeps such conclusions out of the callers.
 #if defined(__GNUC__) && !defined(__clang__)
 #define SPARKV_AVX2 __attribute__((target("avx2,fma,f16c"), noipa))
 #else
@@ -30,13 +31,16 @@ SPARKV_AVX2_INLINE float LoadHalf(const uint8_t* p) {
   return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
 }
 
-SPARKV_AVX2_INLINE __m256 Widen8(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
+SPARKV_AVX2_INLINE __m256 Widen8(__m128i bytes) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+}
 
 // 32 signed bytes.
 SPARKV_AVX2_INLINE Block32 FromBytes(__m256i bytes) {
   const __m128i low = _mm256_castsi256_si128(bytes);
   const __m128i high = _mm256_extracti128_si256(bytes, 1);
-  return {{Widen8(low), Widen8(_mm_srli_si128(low, 8)), Widen8(high), Widen8(_mm_srli_si128(high, 8))}};
+  return {
+      {Widen8(low), Widen8(_mm_srli_si128(low, 8)), Widen8(high), Widen8(_mm_srli_si128(high, 8))}};
 }
 
 // 16 bytes of nibbles as 32 bytes: the low ones, then the high ones.
@@ -50,9 +54,11 @@ SPARKV_AVX2_INLINE __m256i FifthBits(const uint8_t* p) {
   int bits;
   std::memcpy(&bits, p, sizeof(bits));
   const __m256i spread = _mm256_shuffle_epi8(
-      _mm256_set1_epi32(bits), _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+      _mm256_set1_epi32(bits),
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
   const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
-  return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit), _mm256_set1_epi8(16));
+  return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit),
+                          _mm256_set1_epi8(16));
 }
 
 struct DecodeQ4_0 {
@@ -77,7 +83,8 @@ struct DecodeQ5_0 {
   static constexpr int kBytes = 22;
   static constexpr bool kHasMinimum = false;
   SPARKV_AVX2_INLINE static Block32 Values(const uint8_t* s) {
-    return FromBytes(_mm256_sub_epi8(_mm256_or_si256(Nibbles(s + 6), FifthBits(s + 2)), _mm256_set1_epi8(16)));
+    return FromBytes(
+        _mm256_sub_epi8(_mm256_or_si256(Nibbles(s + 6), FifthBits(s + 2)), _mm256_set1_epi8(16)));
   }
   SPARKV_AVX2_INLINE static float Scale(const uint8_t* s) { return LoadHalf(s); }
   SPARKV_AVX2_INLINE static float Minimum(const uint8_t*) { return 0.0f; }
@@ -142,7 +149,8 @@ struct DecodeF32 {
   static constexpr bool kHasMinimum = false;
   SPARKV_AVX2_INLINE static Block32 Values(const uint8_t* s) {
     Block32 b;
-    for (int i = 0; i < 4; ++i) b.q[i] = _mm256_loadu_ps(reinterpret_cast<const float*>(s + 32 * i));
+    for (int i = 0; i < 4; ++i)
+      b.q[i] = _mm256_loadu_ps(reinterpret_cast<const float*>(s + 32 * i));
     return b;
   }
   SPARKV_AVX2_INLINE static float Scale(const uint8_t*) { return 1.0f; }

@@ -1,7 +1,8 @@
 // Tensor types of GGUF files and their expansion to f32.
 //
-// Every quantized type stores blocks of `block_values` consecutive values of a row in `block_bytes` bytes. The layouts are
-// those of the ggml library, version 2 of each quantization ("k-quants" for *_K).
+// Every quantized type stores blocks of `block_values` consecutive values of a row in `block_bytes`
+// bytes. The layouts are those of the ggml library, version 2 of each quantization ("k-quants" for
+// *_K).
 #pragma once
 
 #include <cstddef>
@@ -43,9 +44,9 @@ inline uint64_t RowBytes(const GgmlTypeInfo& info, uint64_t n) {
   return n / info.block_values * info.block_bytes;
 }
 
-// dst[0..n) = the values of the row at src (RowBytes bytes; unaligned allowed). InvalidArgument when n is not a multiple
-// of the type's block; Unimplemented for an unknown type. Uses AVX2 where it is there; for finite scales the scalar twin
-// gives the same values to the last bit.
+// dst[0..n) = the values of the row at src (RowBytes bytes; unaligned allowed). InvalidArgument
+// when n is not a multiple of the type's block; Unimplemented for an unknown type. Uses AVX2 where
+// it is there; for finite scales the scalar twin gives the same values to the last bit.
 absl::Status DequantizeRow(GgmlType type, const void* src, float* dst, size_t n);
 
 // The scalar twin.

@@ -1,5 +1,6 @@
-// AVX2 twin of DequantizeRow. Every product of scales and integers is exact in f32 but the last one or the sum with the
-// minimum, so fused and separate operations round alike and the twins agree to the bit.
+// AVX2 twin of DequantizeRow. Every product of scales and integers is exact in f32 but the last one
+// or the sum with the minimum, so fused and separate operations round alike and the twins agree to
+// the bit.
 #include "kernels/gguf_blocks_avx2.h"
 #include "kernels/gguf_dequant_cpu.h"
 
@@ -33,8 +34,11 @@ SPARKV_AVX2_INLINE __m256i Load256(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 
-// 16-bit lanes shifted right by a count that the compiler need not know; callers mask the bits of neighbours off.
-SPARKV_AVX2_INLINE __m256i ShiftRight(__m256i v, int count) { return _mm256_srl_epi16(v, _mm_cvtsi32_si128(count)); }
+// 16-bit lanes shifted right by a count that the compiler need not know; callers mask the bits of
+// neighbours off.
+SPARKV_AVX2_INLINE __m256i ShiftRight(__m256i v, int count) {
+  return _mm256_srl_epi16(v, _mm_cvtsi32_si128(count));
+}
 
 // y[0..32) = d * q + m with one (d, m) for each 16 values.
 SPARKV_AVX2_INLINE void Store(__m256i q, float d0, float m0, float d1, float m1, float* y) {
@@ -64,9 +68,10 @@ SPARKV_AVX2 void Q2_K(const uint8_t* s, float* y, size_t n) {
     for (int half = 0; half < 2; ++half) {
       const __m256i raw = Load256(s + 16 + 32 * half);
       for (int quarter = 0; quarter < 4; ++quarter, scale += 2, y += 32) {
-        Store(_mm256_and_si256(ShiftRight(raw, 2 * quarter), two), d * static_cast<float>(scale[0] & 0xF),
-              -(dmin * static_cast<float>(scale[0] >> 4)), d * static_cast<float>(scale[1] & 0xF),
-              -(dmin * static_cast<float>(scale[1] >> 4)), y);
+        Store(_mm256_and_si256(ShiftRight(raw, 2 * quarter), two),
+              d * static_cast<float>(scale[0] & 0xF), -(dmin * static_cast<float>(scale[0] >> 4)),
+              d * static_cast<float>(scale[1] & 0xF), -(dmin * static_cast<float>(scale[1] >> 4)),
+              y);
       }
     }
   }
@@ -87,9 +92,10 @@ SPARKV_AVX2 void Q3_K(const uint8_t* s, float* y, size_t n) {
         const __m256i low = _mm256_and_si256(ShiftRight(raw, 2 * quarter), two);
         const __m256i bit = _mm256_set1_epi8(static_cast<char>(1 << (4 * half + quarter)));
         // Four is taken off where the third bit is clear.
-        const __m256i clear = _mm256_cmpeq_epi8(_mm256_and_si256(high, bit), _mm256_setzero_si256());
-        Store(_mm256_sub_epi8(low, _mm256_and_si256(clear, four)), d * static_cast<float>(scale[0] - 32),
-              d * static_cast<float>(scale[1] - 32), y);
+        const __m256i clear =
+            _mm256_cmpeq_epi8(_mm256_and_si256(high, bit), _mm256_setzero_si256());
+        Store(_mm256_sub_epi8(low, _mm256_and_si256(clear, four)),
+              d * static_cast<float>(scale[0] - 32), d * static_cast<float>(scale[1] - 32), y);
       }
     }
   }
@@ -145,19 +151,44 @@ SPARKV_AVX2 void Q6_K(const uint8_t* s, float* y, size_t n) {
 
 bool DequantizeAvx2(GgmlType type, const uint8_t* src, float* dst, size_t n) {
   switch (type) {
-    case GgmlType::kF16: BlocksThenRest<DecodeF16>(type, src, dst, n); return true;
-    case GgmlType::kBF16: BlocksThenRest<DecodeBF16>(type, src, dst, n); return true;
-    case GgmlType::kQ4_0: Blocks<DecodeQ4_0>(src, dst, n); return true;
-    case GgmlType::kQ4_1: Blocks<DecodeQ4_1>(src, dst, n); return true;
-    case GgmlType::kQ8_0: Blocks<DecodeQ8_0>(src, dst, n); return true;
-    case GgmlType::kQ5_0: Blocks<DecodeQ5_0>(src, dst, n); return true;
-    case GgmlType::kQ5_1: Blocks<DecodeQ5_1>(src, dst, n); return true;
-    case GgmlType::kQ2_K: Q2_K(src, dst, n); return true;
-    case GgmlType::kQ3_K: Q3_K(src, dst, n); return true;
-    case GgmlType::kQ4_K: Q4Or5_K<false>(src, dst, n); return true;
-    case GgmlType::kQ5_K: Q4Or5_K<true>(src, dst, n); return true;
-    case GgmlType::kQ6_K: Q6_K(src, dst, n); return true;
-    default: return false;
+    case GgmlType::kF16:
+      BlocksThenRest<DecodeF16>(type, src, dst, n);
+      return true;
+    case GgmlType::kBF16:
+      BlocksThenRest<DecodeBF16>(type, src, dst, n);
+      return true;
+    case GgmlType::kQ4_0:
+      Blocks<DecodeQ4_0>(src, dst, n);
+      return true;
+    case GgmlType::kQ4_1:
+      Blocks<DecodeQ4_1>(src, dst, n);
+      return true;
+    case GgmlType::kQ8_0:
+      Blocks<DecodeQ8_0>(src, dst, n);
+      return true;
+    case GgmlType::kQ5_0:
+      Blocks<DecodeQ5_0>(src, dst, n);
+      return true;
+    case GgmlType::kQ5_1:
+      Blocks<DecodeQ5_1>(src, dst, n);
+      return true;
+    case GgmlType::kQ2_K:
+      Q2_K(src, dst, n);
+      return true;
+    case GgmlType::kQ3_K:
+      Q3_K(src, dst, n);
+      return true;
+    case GgmlType::kQ4_K:
+      Q4Or5_K<false>(src, dst, n);
+      return true;
+    case GgmlType::kQ5_K:
+      Q4Or5_K<true>(src, dst, n);
+      return true;
+    case GgmlType::kQ6_K:
+      Q6_K(src, dst, n);
+      return true;
+    default:
+      return false;
   }
 }
 #else

@@ -104,7 +104,8 @@ void Q2_K(const uint8_t* s, float* y, size_t n) {
         for (int part = 0; part < 2; ++part, ++scale) {
           const float dl = d * static_cast<float>(*scale & 0xF);
           const float ml = dmin * static_cast<float>(*scale >> 4);
-          for (int l = 0; l < 16; ++l) *y++ = dl * static_cast<float>((q[16 * part + l] >> shift) & 3) - ml;
+          for (int l = 0; l < 16; ++l)
+            *y++ = dl * static_cast<float>((q[16 * part + l] >> shift) & 3) - ml;
         }
       }
     }
@@ -152,7 +153,8 @@ void Q4_K(const uint8_t* s, float* y, size_t n) {
   }
 }
 
-// As Q4_K, with 32 bytes of fifth bits (bit j of byte l: value l of sub-block j) before the nibbles.
+// As Q4_K, with 32 bytes of fifth bits (bit j of byte l: value l of sub-block j) before the
+// nibbles.
 void Q5_K(const uint8_t* s, float* y, size_t n) {
   for (size_t b = 0; b < n / 256; ++b, s += 176) {
     const float d = ReadHalf(s);
@@ -186,7 +188,8 @@ void Q6_K(const uint8_t* s, float* y, size_t n) {
         for (int l = 0; l < 32; ++l) {
           const int low = (ql[l + 32 * (quarter & 1)] >> (quarter < 2 ? 0 : 4)) & 0xF;
           const int value = (low | (((qh[l] >> (2 * quarter)) & 3) << 4)) - 32;
-          y[32 * quarter + l] = d * static_cast<float>(scale[2 * quarter + l / 16]) * static_cast<float>(value);
+          y[32 * quarter + l] =
+              d * static_cast<float>(scale[2 * quarter + l / 16]) * static_cast<float>(value);
         }
       }
     }
@@ -197,19 +200,33 @@ void Q6_K(const uint8_t* s, float* y, size_t n) {
 
 void DequantizeScalar(GgmlType type, const uint8_t* src, float* dst, size_t n) {
   switch (type) {
-    case GgmlType::kF32: std::memcpy(dst, src, n * sizeof(float)); return;
-    case GgmlType::kF16: return F16(src, dst, n);
-    case GgmlType::kBF16: return BF16(src, dst, n);
-    case GgmlType::kQ4_0: return Q4_0(src, dst, n);
-    case GgmlType::kQ4_1: return Q4_1(src, dst, n);
-    case GgmlType::kQ5_0: return Q5_0(src, dst, n);
-    case GgmlType::kQ5_1: return Q5_1(src, dst, n);
-    case GgmlType::kQ8_0: return Q8_0(src, dst, n);
-    case GgmlType::kQ2_K: return Q2_K(src, dst, n);
-    case GgmlType::kQ3_K: return Q3_K(src, dst, n);
-    case GgmlType::kQ4_K: return Q4_K(src, dst, n);
-    case GgmlType::kQ5_K: return Q5_K(src, dst, n);
-    case GgmlType::kQ6_K: return Q6_K(src, dst, n);
+    case GgmlType::kF32:
+      std::memcpy(dst, src, n * sizeof(float));
+      return;
+    case GgmlType::kF16:
+      return F16(src, dst, n);
+    case GgmlType::kBF16:
+      return BF16(src, dst, n);
+    case GgmlType::kQ4_0:
+      return Q4_0(src, dst, n);
+    case GgmlType::kQ4_1:
+      return Q4_1(src, dst, n);
+    case GgmlType::kQ5_0:
+      return Q5_0(src, dst, n);
+    case GgmlType::kQ5_1:
+      return Q5_1(src, dst, n);
+    case GgmlType::kQ8_0:
+      return Q8_0(src, dst, n);
+    case GgmlType::kQ2_K:
+      return Q2_K(src, dst, n);
+    case GgmlType::kQ3_K:
+      return Q3_K(src, dst, n);
+    case GgmlType::kQ4_K:
+      return Q4_K(src, dst, n);
+    case GgmlType::kQ5_K:
+      return Q5_K(src, dst, n);
+    case GgmlType::kQ6_K:
+      return Q6_K(src, dst, n);
   }
 }
 

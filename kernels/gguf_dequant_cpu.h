@@ -30,7 +30,8 @@ inline void ScalesK3(const uint8_t* packed, int8_t* scales) {
   uint32_t a[3];
   std::memcpy(a, packed, sizeof(a));
   constexpr uint32_t k2 = 0x03030303u, k4 = 0x0F0F0F0Fu;
-  const uint32_t out[4] = {(a[0] & k4) | ((a[2] & k2) << 4), (a[1] & k4) | (((a[2] >> 2) & k2) << 4),
+  const uint32_t out[4] = {(a[0] & k4) | ((a[2] & k2) << 4),
+                           (a[1] & k4) | (((a[2] >> 2) & k2) << 4),
                            ((a[0] >> 4) & k4) | (((a[2] >> 4) & k2) << 4),
                            ((a[1] >> 4) & k4) | (((a[2] >> 6) & k2) << 4)};
   std::memcpy(scales, out, sizeof(out));

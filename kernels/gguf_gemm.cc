@@ -10,13 +10,16 @@ namespace sparkv::kernels {
 namespace {
 
 constexpr size_t kRows = internal::kMicroRows;
-constexpr size_t kMaxDepth = 288;  // values of k in a panel: 18 KiB of W and the rows of X stay in the L1 cache
-constexpr size_t kBlockRows = 48;  // of X that stay in the L2 cache while a tile of W goes over them
+constexpr size_t kMaxDepth =
+    288;  // values of k in a panel: 18 KiB of W and the rows of X stay in the L1 cache
+constexpr size_t kBlockRows =
+    48;  // of X that stay in the L2 cache while a tile of W goes over them
 constexpr size_t kLine = internal::kCacheLine;
 
 static_assert(kGemmColumns == internal::kPanelColumns && kGemmTileColumns % kGemmColumns == 0);
 
-// Values of k in a panel: as equal as the type's blocks allow. The last panel of a row may hold fewer.
+// Values of k in a panel: as equal as the type's blocks allow. The last panel of a row may hold
+// fewer.
 size_t Depth(size_t block, size_t k) {
   const size_t parts = (k + kMaxDepth - 1) / kMaxDepth;
   const size_t even = (k + parts - 1) / std::max<size_t>(1, parts);
@@ -29,10 +32,11 @@ struct Twin {
   const internal::MicroKernels& micro;
 };
 
-// Panels [columns / 16, rounded up][depth][16] of W's rows [column, column + columns), values [k, k + depth) of each.
-// Columns behind the last are 0.
-absl::Status PackTile(const Twin& twin, const GemmArgs& args, const GgmlTypeInfo& info, size_t column, size_t columns,
-                      size_t k, size_t depth, float* rows, float* panels) {
+// Panels [columns / 16, rounded up][depth][16] of W's rows [column, column + columns), values [k, k
+// + depth) of each. Columns behind the last are 0.
+absl::Status PackTile(const Twin& twin, const GemmArgs& args, const GgmlTypeInfo& info,
+                      size_t column, size_t columns, size_t k, size_t depth, float* rows,
+                      float* panels) {
   const size_t row_bytes = RowBytes(info, args.k), skip = RowBytes(info, k);
   for (size_t c = 0; c < columns; c += 8) {
     for (size_t i = 0; i < 8; ++i) {
@@ -40,12 +44,13 @@ absl::Status PackTile(const Twin& twin, const GemmArgs& args, const GgmlTypeInfo
         std::memset(rows + i * depth, 0, depth * sizeof(float));
         continue;
       }
-      const absl::Status status =
-          twin.dequantize(args.type, static_cast<const uint8_t*>(args.w) + (column + c + i) * row_bytes + skip,
-                          rows + i * depth, depth);
+      const absl::Status status = twin.dequantize(
+          args.type, static_cast<const uint8_t*>(args.w) + (column + c + i) * row_bytes + skip,
+          rows + i * depth, depth);
       if (!status.ok()) return status;
     }
-    twin.micro.transpose(rows, depth, depth, panels + c / kGemmColumns * depth * kGemmColumns + c % kGemmColumns);
+    twin.micro.transpose(rows, depth, depth,
+                         panels + c / kGemmColumns * depth * kGemmColumns + c % kGemmColumns);
   }
   if ((columns + 7) / 8 % 2 != 0) {  // the last panel's other half
     float* half = panels + columns / kGemmColumns * depth * kGemmColumns + 8;
@@ -61,7 +66,8 @@ absl::Status Run(const Twin& twin, const GemmArgs& args, size_t begin, size_t en
         absl::StrCat("tensor type ", static_cast<uint32_t>(args.type), " is not supported"));
   }
   if (args.k == 0 || args.k % info->block_values != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("rows of ", args.k, " values of type ", std::string(info->name),
+    return absl::InvalidArgumentError(absl::StrCat("rows of ", args.k, " values of type ",
+                                                   std::string(info->name),
                                                    ", allowed: multiples of ", info->block_values));
   }
   const size_t depth = Depth(info->block_values, args.k);
@@ -107,7 +113,8 @@ absl::Status Run(const Twin& twin, const GemmArgs& args, size_t begin, size_t en
 }  // namespace
 
 size_t GemmStride(size_t k) {
-  constexpr size_t kSetBytes = 4096;  // addresses that far apart share a set, in all L1 caches of today
+  constexpr size_t kSetBytes =
+      4096;  // addresses that far apart share a set, in all L1 caches of today
   const auto compete = [](size_t stride) {
     for (size_t i = 1; i < kRows; ++i) {
       const size_t apart = i * stride * sizeof(float) % kSetBytes;
@@ -116,7 +123,8 @@ size_t GemmStride(size_t k) {
     return false;
   };
   size_t stride = k;
-  for (size_t tries = 0; tries < kSetBytes / kLine && compete(stride); ++tries) stride += kLine / sizeof(float);
+  for (size_t tries = 0; tries < kSetBytes / kLine && compete(stride); ++tries)
+    stride += kLine / sizeof(float);
   return stride;
 }
 
@@ -126,12 +134,16 @@ size_t GemmScratchFloats(GgmlType type, size_t k) {
   return (8 + kGemmTileColumns) * depth + kLine / sizeof(float);
 }
 
-absl::Status GgufGemm(const GemmArgs& args, size_t column_begin, size_t column_end, float* scratch) {
-  return Run({DequantizeRow, internal::BestMicroKernels()}, args, column_begin, column_end, scratch);
+absl::Status GgufGemm(const GemmArgs& args, size_t column_begin, size_t column_end,
+                      float* scratch) {
+  return Run({DequantizeRow, internal::BestMicroKernels()}, args, column_begin, column_end,
+             scratch);
 }
 
-absl::Status GgufGemmScalar(const GemmArgs& args, size_t column_begin, size_t column_end, float* scratch) {
-  return Run({DequantizeRowScalar, internal::kScalarMicroKernels}, args, column_begin, column_end, scratch);
+absl::Status GgufGemmScalar(const GemmArgs& args, size_t column_begin, size_t column_end,
+                            float* scratch) {
+  return Run({DequantizeRowScalar, internal::kScalarMicroKernels}, args, column_begin, column_end,
+             scratch);
 }
 
 }  // namespace sparkv::kernels

@@ -49,10 +49,11 @@ SPARKV_AVX2_INLINE float Sum(__m256 v) {
   return _mm_cvtss_f32(s);
 }
 
-// Q4_1 and Q4_0 are most of what decode reads, so they get a kernel without byte shuffles. A block's 16 bytes are loaded
-// into both halves of a register as four 32-bit lanes: masks pick nibble by nibble, at its place in the lane, the low
-// nibbles in the lower half and the high ones in the upper. What the place multiplies (powers of two from 1 to 2^24) is
-// taken out of the vector beforehand, in a copy whose order is that of the lanes.
+// Q4_1 and Q4_0 are most of what decode reads, so they get a kernel without byte shuffles. A
+// block's 16 bytes are loaded into both halves of a register as four 32-bit lanes: masks pick
+// nibble by nibble, at its place in the lane, the low nibbles in the lower half and the high ones
+// in the upper. What the place multiplies (powers of two from 1 to 2^24) is taken out of the vector
+// beforehand, in a copy whose order is that of the lanes.
 struct NibblesQ4_1 {
   static constexpr int kBytes = 20, kData = 4;
   // (d, m, *, *)
@@ -71,9 +72,11 @@ struct NibblesQ4_0 {
 };
 
 // A subnormal product of x and 2^-24 loses digits: x below 1e-31, no activation.
-// Of one vector: [k] values in lane order with the powers of two taken out, then [k/32] pairs (0, sum of the block).
+// Of one vector: [k] values in lane order with the powers of two taken out, then [k/32] pairs (0,
+// sum of the block).
 SPARKV_AVX2 void ArrangeForNibbles(const float* x, size_t k, float* lanes, float* sums) {
-  const __m128 low[4] = {_mm_set1_ps(1.0f), _mm_set1_ps(0x1p-8f), _mm_set1_ps(0x1p-16f), _mm_set1_ps(0x1p-20f)};
+  const __m128 low[4] = {_mm_set1_ps(1.0f), _mm_set1_ps(0x1p-8f), _mm_set1_ps(0x1p-16f),
+                         _mm_set1_ps(0x1p-20f)};
   const __m128 sixteenth = _mm_set1_ps(0x1p-4f);
   for (size_t block = 0; block < k / 32; ++block, x += 32, lanes += 32, sums += 2) {
     __m256 sum = _mm256_add_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8));
@@ -98,7 +101,8 @@ SPARKV_AVX2 void NibbleRows(const Problem& p, const float* lanes, const float* s
   const __m256i first = _mm256_setr_epi32(0xF, 0xF, 0xF, 0xF, 0xF0, 0xF0, 0xF0, 0xF0);
   const __m256i second = _mm256_slli_epi32(first, 8);
   const __m256i third = _mm256_slli_epi32(first, 16);
-  const __m256i fourth = _mm256_slli_epi32(first, 20);  // after a shift by 4, which keeps the sign bit clear
+  const __m256i fourth =
+      _mm256_slli_epi32(first, 20);  // after a shift by 4, which keeps the sign bit clear
   for (size_t r = p.row_begin; r < p.row_end; ++r) {
     const uint8_t* s = p.w + r * blocks * Nibbles::kBytes;
     __m256 acc[kBatch];
@@ -118,8 +122,10 @@ SPARKV_AVX2 void NibbleRows(const Problem& p, const float* lanes, const float* s
       const __m256 d = _mm256_broadcastss_ps(dm);
       for (int b = 0; b < kBatch; ++b) {
         const float* x = lanes + b * p.k + 32 * block;
-        const __m256 even = _mm256_fmadd_ps(q2, _mm256_loadu_ps(x + 16), _mm256_mul_ps(q0, _mm256_loadu_ps(x)));
-        const __m256 odd = _mm256_fmadd_ps(q3, _mm256_loadu_ps(x + 24), _mm256_mul_ps(q1, _mm256_loadu_ps(x + 8)));
+        const __m256 even =
+            _mm256_fmadd_ps(q2, _mm256_loadu_ps(x + 16), _mm256_mul_ps(q0, _mm256_loadu_ps(x)));
+        const __m256 odd =
+            _mm256_fmadd_ps(q3, _mm256_loadu_ps(x + 24), _mm256_mul_ps(q1, _mm256_loadu_ps(x + 8)));
         acc[b] = _mm256_fmadd_ps(d, _mm256_add_ps(even, odd), acc[b]);
         const __m128 sum = _mm_castpd_ps(
             _mm_load_sd(reinterpret_cast<const double*>(sums + 2 * (b * blocks + block))));
@@ -136,21 +142,31 @@ template <typename Nibbles>
 void NibbleRowsOfBatch(const Problem& p, size_t batch) {
   std::vector<float> lanes(p.k * batch), sums(p.k / 16 * batch);
   for (size_t b = 0; b < batch; ++b) {
-    ArrangeForNibbles(p.x + b * p.x_stride, p.k, lanes.data() + b * p.k, sums.data() + b * (p.k / 16));
+    ArrangeForNibbles(p.x + b * p.x_stride, p.k, lanes.data() + b * p.k,
+                      sums.data() + b * (p.k / 16));
   }
   switch (batch) {
-    case 1: return NibbleRows<Nibbles, 1>(p, lanes.data(), sums.data());
-    case 2: return NibbleRows<Nibbles, 2>(p, lanes.data(), sums.data());
-    case 3: return NibbleRows<Nibbles, 3>(p, lanes.data(), sums.data());
-    case 4: return NibbleRows<Nibbles, 4>(p, lanes.data(), sums.data());
-    case 5: return NibbleRows<Nibbles, 5>(p, lanes.data(), sums.data());
-    case 6: return NibbleRows<Nibbles, 6>(p, lanes.data(), sums.data());
-    case 7: return NibbleRows<Nibbles, 7>(p, lanes.data(), sums.data());
-    default: return NibbleRows<Nibbles, 8>(p, lanes.data(), sums.data());
+    case 1:
+      return NibbleRows<Nibbles, 1>(p, lanes.data(), sums.data());
+    case 2:
+      return NibbleRows<Nibbles, 2>(p, lanes.data(), sums.data());
+    case 3:
+      return NibbleRows<Nibbles, 3>(p, lanes.data(), sums.data());
+    case 4:
+      return NibbleRows<Nibbles, 4>(p, lanes.data(), sums.data());
+    case 5:
+      return NibbleRows<Nibbles, 5>(p, lanes.data(), sums.data());
+    case 6:
+      return NibbleRows<Nibbles, 6>(p, lanes.data(), sums.data());
+    case 7:
+      return NibbleRows<Nibbles, 7>(p, lanes.data(), sums.data());
+    default:
+      return NibbleRows<Nibbles, 8>(p, lanes.data(), sums.data());
   }
 }
 
-// Sums of x over each 32-value block: sums[block * batch + b]. The minimum of a block multiplies this once.
+// Sums of x over each 32-value block: sums[block * batch + b]. The minimum of a block multiplies
+// this once.
 SPARKV_AVX2 void BlockSums(const Problem& p, size_t batch, float* sums) {
   for (size_t block = 0; block < p.k / 32; ++block) {
     for (size_t b = 0; b < batch; ++b) {
@@ -202,18 +218,27 @@ void RowsOfBatch(const Problem& p, size_t batch) {
     BlockSums(p, batch, sums.data());
   }
   switch (batch) {
-    case 1: return Rows<Decode, 1>(p, sums.data());
-    case 2: return Rows<Decode, 2>(p, sums.data());
-    case 3: return Rows<Decode, 3>(p, sums.data());
-    case 4: return Rows<Decode, 4>(p, sums.data());
-    case 5: return Rows<Decode, 5>(p, sums.data());
-    case 6: return Rows<Decode, 6>(p, sums.data());
-    case 7: return Rows<Decode, 7>(p, sums.data());
-    default: return Rows<Decode, 8>(p, sums.data());
+    case 1:
+      return Rows<Decode, 1>(p, sums.data());
+    case 2:
+      return Rows<Decode, 2>(p, sums.data());
+    case 3:
+      return Rows<Decode, 3>(p, sums.data());
+    case 4:
+      return Rows<Decode, 4>(p, sums.data());
+    case 5:
+      return Rows<Decode, 5>(p, sums.data());
+    case 6:
+      return Rows<Decode, 6>(p, sums.data());
+    case 7:
+      return Rows<Decode, 7>(p, sums.data());
+    default:
+      return Rows<Decode, 8>(p, sums.data());
   }
 }
 
-// A dequantized row against every vector of the batch, for types without a block decoder and ragged rows.
+// A dequantized row against every vector of the batch, for types without a block decoder and ragged
+// rows.
 SPARKV_AVX2 void ExpandedRow(const Problem& p, size_t batch, size_t r, const float* row) {
   for (size_t b = 0; b < batch; ++b) {
     const float* x = p.x + b * p.x_stride;
@@ -232,21 +257,31 @@ SPARKV_AVX2 void ExpandedRow(const Problem& p, size_t batch, size_t r, const flo
 void Avx2(GgmlType type, const Problem& p, size_t batch) {
   if (p.k % 32 == 0) {
     switch (type) {
-      case GgmlType::kF32: return RowsOfBatch<internal::DecodeF32>(p, batch);
-      case GgmlType::kF16: return RowsOfBatch<internal::DecodeF16>(p, batch);
-      case GgmlType::kBF16: return RowsOfBatch<internal::DecodeBF16>(p, batch);
-      case GgmlType::kQ4_0: return NibbleRowsOfBatch<NibblesQ4_0>(p, batch);
-      case GgmlType::kQ4_1: return NibbleRowsOfBatch<NibblesQ4_1>(p, batch);
-      case GgmlType::kQ5_0: return RowsOfBatch<internal::DecodeQ5_0>(p, batch);
-      case GgmlType::kQ5_1: return RowsOfBatch<internal::DecodeQ5_1>(p, batch);
-      case GgmlType::kQ8_0: return RowsOfBatch<internal::DecodeQ8_0>(p, batch);
-      default: break;
+      case GgmlType::kF32:
+        return RowsOfBatch<internal::DecodeF32>(p, batch);
+      case GgmlType::kF16:
+        return RowsOfBatch<internal::DecodeF16>(p, batch);
+      case GgmlType::kBF16:
+        return RowsOfBatch<internal::DecodeBF16>(p, batch);
+      case GgmlType::kQ4_0:
+        return NibbleRowsOfBatch<NibblesQ4_0>(p, batch);
+      case GgmlType::kQ4_1:
+        return NibbleRowsOfBatch<NibblesQ4_1>(p, batch);
+      case GgmlType::kQ5_0:
+        return RowsOfBatch<internal::DecodeQ5_0>(p, batch);
+      case GgmlType::kQ5_1:
+        return RowsOfBatch<internal::DecodeQ5_1>(p, batch);
+      case GgmlType::kQ8_0:
+        return RowsOfBatch<internal::DecodeQ8_0>(p, batch);
+      default:
+        break;
     }
   }
   const uint64_t row_bytes = RowBytes(*FindGgmlType(static_cast<uint32_t>(type)), p.k);
   std::vector<float> row(p.k);
   for (size_t r = p.row_begin; r < p.row_end; ++r) {
-    DequantizeRow(type, p.w + r * row_bytes, row.data(), p.k).IgnoreError();  // checked by the caller
+    DequantizeRow(type, p.w + r * row_bytes, row.data(), p.k)
+        .IgnoreError();  // checked by the caller
     ExpandedRow(p, batch, r, row.data());
   }
 }
@@ -274,13 +309,15 @@ absl::Status GgufLinearRowsScalar(GgmlType type, const void* w, size_t k, size_t
   return absl::OkStatus();
 }
 
-absl::Status GgufLinearRows(GgmlType type, const void* w, size_t k, size_t row_begin, size_t row_end,
-                            const float* x, size_t x_stride, size_t batch, float* y, size_t y_stride) {
+absl::Status GgufLinearRows(GgmlType type, const void* w, size_t k, size_t row_begin,
+                            size_t row_end, const float* x, size_t x_stride, size_t batch, float* y,
+                            size_t y_stride) {
 #if defined(__x86_64__)
   if (HasAvx2()) {
     const absl::Status status = Check(type, k, batch);
     if (!status.ok()) return status;
-    Avx2(type, {static_cast<const uint8_t*>(w), k, row_begin, row_end, x, x_stride, y, y_stride}, batch);
+    Avx2(type, {static_cast<const uint8_t*>(w), k, row_begin, row_end, x, x_stride, y, y_stride},
+         batch);
     return absl::OkStatus();
   }
 #endif

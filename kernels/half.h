@@ -1,5 +1,5 @@
-// IEEE 754 binary16 <-> binary32. Round to nearest, ties to even; infinities and NaN are kept (a NaN stays a NaN),
-// values beyond the f16 range become infinity.
+// IEEE 754 binary16 <-> binary32. Round to nearest, ties to even; infinities and NaN are kept (a
+// NaN stays a NaN), values beyond the f16 range become infinity.
 #pragma once
 
 #include <cstddef>

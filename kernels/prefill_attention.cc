@@ -11,9 +11,10 @@
 namespace sparkv::kernels {
 namespace {
 
-constexpr size_t kKeyBlock = 256;                // keys of one tile of scores
-constexpr size_t kScoreStride = kKeyBlock + 16;  // rows a power of two apart would compete for sets of the L1 cache
-constexpr size_t kQueryBlock = 192;              // rows of a tile of scores, about: 208 KiB
+constexpr size_t kKeyBlock = 256;  // keys of one tile of scores
+constexpr size_t kScoreStride =
+    kKeyBlock + 16;  // rows a power of two apart would compete for sets of the L1 cache
+constexpr size_t kQueryBlock = 192;  // rows of a tile of scores, about: 208 KiB
 constexpr size_t kRows = internal::kMicroRows;
 
 static_assert(kKeyPanel == internal::kPanelColumns && kKeyBlock % kKeyPanel == 0);
@@ -41,7 +42,8 @@ void PackKeys(const float* rows, size_t count, size_t dim, size_t first, float* 
   }
 }
 
-void PackValues(const float* rows, size_t count, size_t dim, size_t first, size_t capacity, float* v) {
+void PackValues(const float* rows, size_t count, size_t dim, size_t first, size_t capacity,
+                float* v) {
   const size_t end = (count + kKeyPanel - 1) / kKeyPanel * kKeyPanel;
   for (size_t d = 0; d < dim; d += kKeyPanel) {
     const size_t width = std::min(kKeyPanel, dim - d);
@@ -60,8 +62,8 @@ size_t PrefillAttentionScratchFloats(size_t rows, size_t group, size_t dim) {
   return rows * group * (kScoreStride + Padded(dim) + 2) + internal::kCacheLine / sizeof(float);
 }
 
-void PrefillAttention(const PrefillAttentionArgs& args, size_t first, size_t last, float* scratch, float* out,
-                      size_t out_stride) {
+void PrefillAttention(const PrefillAttentionArgs& args, size_t first, size_t last, float* scratch,
+                      float* out, size_t out_stride) {
   const internal::MicroKernels& micro = internal::BestMicroKernels();
   const size_t queries = (last - first) * args.group, dim = args.dim, width = Padded(dim);
   const float* q = args.q + first * args.group * dim;
@@ -79,10 +81,12 @@ void PrefillAttention(const PrefillAttentionArgs& args, size_t first, size_t las
     const size_t from = key < seen(0) ? 0 : (key - (args.begin + first)) * args.group;
     for (size_t row = from; row < queries; row += kRows) {
       const size_t rows = std::min(kRows, queries - row);
-      const size_t n = std::min(kKeyBlock, seen(row + rows - 1) - key);  // that the last of them sees
+      const size_t n =
+          std::min(kKeyBlock, seen(row + rows - 1) - key);  // that the last of them sees
       float* tile = scores + row * kScoreStride;
       for (size_t p = 0; p < n; p += kKeyPanel) {
-        micro.multiply(q + row * dim, dim, rows, args.k + (key + p) * dim, dim, tile + p, kScoreStride, false);
+        micro.multiply(q + row * dim, dim, rows, args.k + (key + p) * dim, dim, tile + p,
+                       kScoreStride, false);
       }
       for (size_t i = row; i < row + rows; ++i) {
         const size_t visible = std::min(n, seen(i) - std::min(key, seen(i)));
@@ -99,7 +103,8 @@ void PrefillAttention(const PrefillAttentionArgs& args, size_t first, size_t las
       for (size_t row = from; row < queries; row += kRows) {
         const size_t rows = std::min(kRows, queries - row);
         const size_t n = std::min(kKeyBlock, seen(row + rows - 1) - key);
-        micro.multiply(scores + row * kScoreStride, kScoreStride, rows, panel, n, mean + row * width + d, width, true);
+        micro.multiply(scores + row * kScoreStride, kScoreStride, rows, panel, n,
+                       mean + row * width + d, width, true);
       }
     }
   }
@@ -110,7 +115,8 @@ void PrefillAttention(const PrefillAttentionArgs& args, size_t first, size_t las
   }
 }
 
-void PrefillAttentionScalar(const PrefillAttentionArgs& args, size_t first, size_t last, float* out, size_t out_stride) {
+void PrefillAttentionScalar(const PrefillAttentionArgs& args, size_t first, size_t last, float* out,
+                            size_t out_stride) {
   const size_t dim = args.dim;
   std::vector<double> weight, mean(dim);
   for (size_t r = first; r < last; ++r) {
@@ -129,10 +135,13 @@ void PrefillAttentionScalar(const PrefillAttentionArgs& args, size_t first, size
         const double w = std::exp(weight[key] - max);
         sum += w;
         for (size_t d = 0; d < dim; ++d) {
-          mean[d] += w * args.v[d / kKeyPanel * kKeyPanel * args.capacity + key * kKeyPanel + d % kKeyPanel];
+          mean[d] +=
+              w *
+              args.v[d / kKeyPanel * kKeyPanel * args.capacity + key * kKeyPanel + d % kKeyPanel];
         }
       }
-      for (size_t d = 0; d < dim; ++d) out[r * out_stride + g * dim + d] = static_cast<float>(mean[d] / sum);
+      for (size_t d = 0; d < dim; ++d)
+        out[r * out_stride + g * dim + d] = static_cast<float>(mean[d] / sum);
     }
   }
 }

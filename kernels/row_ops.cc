@@ -10,7 +10,8 @@ namespace sparkv::kernels {
 namespace {
 
 #if defined(__x86_64__)
-SPARKV_AVX2 void RmsNormAvx2(const float* x, const float* weight, float epsilon, float* y, size_t n) {
+SPARKV_AVX2 void RmsNormAvx2(const float* x, const float* weight, float epsilon, float* y,
+                             size_t n) {
   __m256 a = _mm256_setzero_ps(), b = a;
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {

@@ -18,7 +18,7 @@ struct ServerConfig {
   std::string model;      // GGUF
   std::string port_file;  // empty: none
   std::string log_level;
-  int threads = 0;        // of the model; 0: the machine's cores
+  int threads = 0;  // of the model; 0: the machine's cores
   absl::Duration grace;
   KvServerOptions server;
 };

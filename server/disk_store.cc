@@ -56,7 +56,8 @@ absl::Status SyncFolder(const std::string& path) {
 std::vector<std::string> NamesIn(const std::string& path) {
   std::vector<std::string> names;
   std::error_code error;
-  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
     names.push_back(it->path().filename().string());
   }
   return names;
@@ -81,17 +82,18 @@ absl::Status DiskStore::Start() {
   for (const char* sub : {"", "/columns", "/tmp"}) RETURN_IF_ERROR(MakeFolder(options_.path + sub));
   ASSIGN_OR_RETURN(folder_lock_, FolderLock::Take(options_.path));
   absl::MutexLock lock(&mutex_);
-  const absl::Status opened = WithReserve([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
+  // On a full disk SQLite needs this space even to open; it is taken back at the end.
+  ::unlink((options_.path + kReserveFile).c_str());
+  const absl::Status opened = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
     ASSIGN_OR_RETURN(db_, Database::Open(options_.path + "/store.db"));
     RETURN_IF_ERROR(CreateSchema());
     return Recover();
-  });
-  if (!absl::IsDataLoss(opened)) {
-    if (opened.ok()) KeepReserve();
-    return opened;
-  }
-  return absl::DataLossError(absl::StrCat(options_.path, "/store.db: ", opened.message(), "; move ", options_.path,
-                                          " away and start again: contexts are precomputed anew when they are added"));
+  }();
+  KeepReserve();
+  if (!absl::IsDataLoss(opened)) return opened;
+  return absl::DataLossError(
+      absl::StrCat(options_.path, "/store.db: ", opened.message(), "; move ", options_.path,
+                   " away and start again: contexts are precomputed anew when they are added"));
 }
 
 absl::Status DiskStore::CreateSchema() {
@@ -102,8 +104,9 @@ absl::Status DiskStore::CreateSchema() {
     version = read.Int(0);
   }
   if (version > kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(options_.path, "/store.db has version ", version,
-                                                      "; this server reads up to ", kSchemaVersion));
+    return absl::FailedPreconditionError(absl::StrCat(options_.path, "/store.db has version ",
+                                                      version, "; this server reads up to ",
+                                                      kSchemaVersion));
   }
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get()));
   RETURN_IF_ERROR(db_->Exec(kSchema));
@@ -149,7 +152,8 @@ absl::Status DiskStore::Recover() {
     Digest id;
     {
       ASSIGN_OR_RETURN(SqlStatement read,
-                       db_->Prepare("SELECT context FROM context_columns WHERE key NOT IN (SELECT key FROM columns) LIMIT 1"));
+                       db_->Prepare("SELECT context FROM context_columns WHERE key NOT IN (SELECT "
+                                    "key FROM columns) LIMIT 1"));
       ASSIGN_OR_RETURN(const bool more, read.Step());
       if (!more) break;
       ASSIGN_OR_RETURN(id, read.ReadDigest(0));
@@ -165,16 +169,17 @@ absl::Status DiskStore::Recover() {
   const std::string columns = options_.path + "/columns";
   for (const std::string& folder : NamesIn(columns)) {
     for (const std::string& name : NamesIn(columns + "/" + folder)) {
-      const absl::StatusOr<Digest> key =
-          name.size() == 68 && name.substr(64) == ".col" ? DigestFromHex(name.substr(0, 64))
-                                                         : absl::InvalidArgumentError("");
+      const absl::StatusOr<Digest> key = name.size() == 68 && name.substr(64) == ".col"
+                                             ? DigestFromHex(name.substr(0, 64))
+                                             : absl::InvalidArgumentError("");
       if (!key.ok()) continue;  // not ours
       if (rows.count(*key) != 0 && folder == name.substr(0, 2)) continue;
       if (::unlink((columns + "/" + folder + "/" + name).c_str()) == 0) ++recovery_.removed_files;
     }
   }
-  ASSIGN_OR_RETURN(SqlStatement last, db_->Prepare("SELECT max(coalesce((SELECT max(last_used) FROM columns), 0), "
-                                                   "coalesce((SELECT max(last_used) FROM contexts), 0))"));
+  ASSIGN_OR_RETURN(SqlStatement last,
+                   db_->Prepare("SELECT max(coalesce((SELECT max(last_used) FROM columns), 0), "
+                                "coalesce((SELECT max(last_used) FROM contexts), 0))"));
   RETURN_IF_ERROR(last.Step().status());
   last_time_ = last.Int(0);
   return absl::OkStatus();
@@ -191,7 +196,8 @@ std::string DiskStore::ColumnPath(const Digest& key) const {
 
 // Strictly increasing, so that "least recently" never ties, also when the clock goes back.
 int64_t DiskStore::NextTime() {
-  const int64_t now = options_.now_unix_ms ? options_.now_unix_ms() : absl::ToUnixMillis(absl::Now());
+  const int64_t now =
+      options_.now_unix_ms ? options_.now_unix_ms() : absl::ToUnixMillis(absl::Now());
   last_time_ = std::max(last_time_ + 1, now);
   return last_time_;
 }
@@ -206,9 +212,12 @@ absl::StatusOr<std::optional<uint64_t>> DiskStore::ColumnBytes(const Digest& key
 }
 
 absl::Status DiskStore::WriteUses() {
-  for (const auto& [table, id, uses] : {std::tuple{"columns", "key", &column_uses_}, {"contexts", "id", &context_uses_}}) {
+  for (const auto& [table, id, uses] :
+       {std::tuple{"columns", "key", &column_uses_}, {"contexts", "id", &context_uses_}}) {
     for (const auto& [digest, time] : *uses) {
-      ASSIGN_OR_RETURN(SqlStatement update, db_->Prepare(absl::StrCat("UPDATE ", table, " SET last_used = ? WHERE ", id, " = ?")));
+      ASSIGN_OR_RETURN(
+          SqlStatement update,
+          db_->Prepare(absl::StrCat("UPDATE ", table, " SET last_used = ? WHERE ", id, " = ?")));
       RETURN_IF_ERROR(update.Bind(1, time).Bind(2, digest).Run());
     }
   }
@@ -234,10 +243,12 @@ absl::Status DiskStore::RemoveColumnRow(const Digest& key, uint64_t bytes, Remov
 }
 
 absl::StatusOr<std::vector<std::pair<Digest, uint64_t>>> DiskStore::OwnColumns(const Digest& id) {
-  ASSIGN_OR_RETURN(SqlStatement read,
-                   db_->Prepare("SELECT DISTINCT c.key, c.bytes FROM context_columns x JOIN columns c ON c.key = x.key "
-                                "WHERE x.context = ?1 AND NOT EXISTS "
-                                "(SELECT 1 FROM context_columns y WHERE y.key = x.key AND y.context != ?1)"));
+  ASSIGN_OR_RETURN(
+      SqlStatement read,
+      db_->Prepare(
+          "SELECT DISTINCT c.key, c.bytes FROM context_columns x JOIN columns c ON c.key = x.key "
+          "WHERE x.context = ?1 AND NOT EXISTS "
+          "(SELECT 1 FROM context_columns y WHERE y.key = x.key AND y.context != ?1)"));
   read.Bind(1, id);
   std::vector<std::pair<Digest, uint64_t>> own;
   for (;;) {
@@ -251,7 +262,8 @@ absl::StatusOr<std::vector<std::pair<Digest, uint64_t>>> DiskStore::OwnColumns(c
 absl::Status DiskStore::RemoveContextRows(const Digest& id, Removal* removal) {
   ASSIGN_OR_RETURN(const auto own, OwnColumns(id));
   for (const auto& [key, bytes] : own) RETURN_IF_ERROR(RemoveColumnRow(key, bytes, removal));
-  for (const char* sql : {"DELETE FROM context_columns WHERE context = ?", "DELETE FROM contexts WHERE id = ?"}) {
+  for (const char* sql :
+       {"DELETE FROM context_columns WHERE context = ?", "DELETE FROM contexts WHERE id = ?"}) {
     ASSIGN_OR_RETURN(SqlStatement remove, db_->Prepare(sql));
     RETURN_IF_ERROR(remove.Bind(1, id).Run());
   }
@@ -259,7 +271,8 @@ absl::Status DiskStore::RemoveContextRows(const Digest& id, Removal* removal) {
   return absl::OkStatus();
 }
 
-absl::Status DiskStore::Commit(Transaction transaction, const Removal& removal, std::string_view step) {
+absl::Status DiskStore::Commit(Transaction transaction, const Removal& removal,
+                               std::string_view step) {
   RETURN_IF_ERROR(transaction.Commit());
   used_bytes_ -= removal.bytes;
   for (const Digest& id : removal.contexts) context_uses_.erase(id);
@@ -283,9 +296,11 @@ absl::Status DiskStore::MakeRoom(uint64_t bytes) {
   uint64_t evictable = 0;
   std::vector<std::pair<Digest, uint64_t>> unused;  // without a context, least recently used first
   {
-    ASSIGN_OR_RETURN(SqlStatement read,
-                     db_->Prepare("SELECT key, bytes, EXISTS (SELECT 1 FROM context_columns x WHERE x.key = c.key) "
-                                  "FROM columns c ORDER BY last_used"));
+    ASSIGN_OR_RETURN(
+        SqlStatement read,
+        db_->Prepare(
+            "SELECT key, bytes, EXISTS (SELECT 1 FROM context_columns x WHERE x.key = c.key) "
+            "FROM columns c ORDER BY last_used"));
     for (;;) {
       ASSIGN_OR_RETURN(const bool more, read.Step());
       if (!more) break;
@@ -297,8 +312,9 @@ absl::Status DiskStore::MakeRoom(uint64_t bytes) {
   }
   if (evictable < need) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the disk budget of ", budget, " bytes does not fit ", bytes, " bytes more: ", used_bytes_,
-                     " are used and only ", evictable, " of them can be evicted; raise disk_budget or delete contexts"));
+        absl::StrCat("the disk budget of ", budget, " bytes does not fit ", bytes,
+                     " bytes more: ", used_bytes_, " are used and only ", evictable,
+                     " of them can be evicted; raise disk_budget or delete contexts"));
   }
   Removal removal;
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get()));
@@ -309,7 +325,8 @@ absl::Status DiskStore::MakeRoom(uint64_t bytes) {
   while (removal.bytes < need) {
     std::optional<Digest> victim;
     std::optional<Digest> oldest;
-    ASSIGN_OR_RETURN(SqlStatement read, db_->Prepare("SELECT id FROM contexts ORDER BY last_used, id"));
+    ASSIGN_OR_RETURN(SqlStatement read,
+                     db_->Prepare("SELECT id FROM contexts ORDER BY last_used, id"));
     for (;;) {
       ASSIGN_OR_RETURN(const bool more, read.Step());
       if (!more) break;
@@ -322,7 +339,8 @@ absl::Status DiskStore::MakeRoom(uint64_t bytes) {
         break;
       }
     }
-    // Where every column is shared, one of the sharers has to go before the last one frees anything.
+    // Where every column is shared, one of the sharers has to go before the last one frees
+    // anything.
     if (!victim) victim = oldest;
     if (!victim) return absl::InternalError("the store found no context to evict");
     RETURN_IF_ERROR(RemoveContextRows(*victim, &removal));
@@ -343,7 +361,10 @@ absl::Status DiskStore::WriteColumnFile(const Digest& key, std::string_view blob
   const bool new_folder = std::filesystem::create_directories(folder, error);
   if (error) return ErrnoStatus(error.value(), folder);
   RETURN_IF_ERROR(MakeFolder(options_.path + "/tmp"));
-  if (new_folder) RETURN_IF_ERROR(SyncFolder(options_.path + "/columns"));
+  if (new_folder) {
+    RETURN_IF_ERROR(SyncFolder(options_.path + "/columns"));
+    RETURN_IF_ERROR(SyncFolder(options_.path));
+  }
   const std::string tmp = absl::StrCat(options_.path, "/tmp/", number);
   const int fd = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) return ErrnoStatus(errno, tmp);
@@ -376,14 +397,17 @@ absl::Status DiskStore::PutColumn(const Digest& key, std::string_view blob) {
   {
     absl::MutexLock lock(&mutex_);
     // Another writer of the same column: its result is ours.
-    const auto not_writing = [this, &key]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return writing_.count(key) == 0; };
+    const auto not_writing = [this, &key]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return writing_.count(key) == 0;
+    };
     mutex_.Await(absl::Condition(&not_writing));
     ASSIGN_OR_RETURN(const std::optional<uint64_t> there, ColumnBytes(key));
     if (there) {
       column_uses_[key] = NextTime();
       return absl::OkStatus();
     }
-    RETURN_IF_ERROR(MakeRoom(blob.size()));
+    RETURN_IF_ERROR(
+        WithReserve([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return MakeRoom(blob.size()); }));
     reserved_bytes_ += blob.size();
     writing_.insert(key);
   }
@@ -394,8 +418,10 @@ absl::Status DiskStore::PutColumn(const Digest& key, std::string_view blob) {
   if (!status.ok()) return status;
   status = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
     ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get()));
-    ASSIGN_OR_RETURN(SqlStatement insert, db_->Prepare("INSERT INTO columns(key, bytes, last_used) VALUES(?, ?, ?)"));
-    RETURN_IF_ERROR(insert.Bind(1, key).Bind(2, static_cast<int64_t>(blob.size())).Bind(3, NextTime()).Run());
+    ASSIGN_OR_RETURN(SqlStatement insert,
+                     db_->Prepare("INSERT INTO columns(key, bytes, last_used) VALUES(?, ?, ?)"));
+    RETURN_IF_ERROR(
+        insert.Bind(1, key).Bind(2, static_cast<int64_t>(blob.size())).Bind(3, NextTime()).Run());
     RETURN_IF_ERROR(Fault("column_row"));
     return transaction.Commit();
   }();
@@ -418,7 +444,8 @@ absl::Status DiskStore::DropColumnLocked(const Digest& key, uint64_t* dropped_co
   if (!bytes) return absl::NotFoundError(absl::StrCat("no column ", DigestToHex(key)));
   std::vector<Digest> users;
   {
-    ASSIGN_OR_RETURN(SqlStatement read, db_->Prepare("SELECT DISTINCT context FROM context_columns WHERE key = ?"));
+    ASSIGN_OR_RETURN(SqlStatement read,
+                     db_->Prepare("SELECT DISTINCT context FROM context_columns WHERE key = ?"));
     read.Bind(1, key);
     for (;;) {
       ASSIGN_OR_RETURN(const bool more, read.Step());
@@ -431,7 +458,8 @@ absl::Status DiskStore::DropColumnLocked(const Digest& key, uint64_t* dropped_co
   Removal removal;
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get()));
   for (const Digest& id : users) {
-    for (const char* sql : {"DELETE FROM context_columns WHERE context = ?", "DELETE FROM contexts WHERE id = ?"}) {
+    for (const char* sql :
+         {"DELETE FROM context_columns WHERE context = ?", "DELETE FROM contexts WHERE id = ?"}) {
       ASSIGN_OR_RETURN(SqlStatement remove, db_->Prepare(sql));
       RETURN_IF_ERROR(remove.Bind(1, id).Run());
     }
@@ -449,10 +477,12 @@ absl::Status DiskStore::CommitContext(const ContextRecord& record) {
   if (record.tokens.empty() || record.tokens.size() > kMaxContextTokens ||
       record.columns.size() != ColumnCount(static_cast<uint32_t>(record.tokens.size())) ||
       record.columns.back() != record.id ||
-      record.columns != ColumnKeys({.model_fingerprint = record.model_fingerprint, .codec_digest = record.codec_digest},
+      record.columns != ColumnKeys({.model_fingerprint = record.model_fingerprint,
+                                    .codec_digest = record.codec_digest},
                                    record.tokens)) {
-    return absl::InvalidArgumentError(absl::StrCat("a context of ", record.tokens.size(), " tokens with ",
-                                                   record.columns.size(), " columns does not fit itself"));
+    return absl::InvalidArgumentError(absl::StrCat("a context of ", record.tokens.size(),
+                                                   " tokens with ", record.columns.size(),
+                                                   " columns does not fit itself"));
   }
   const std::string_view tokens(reinterpret_cast<const char*>(record.tokens.data()),
                                 record.tokens.size() * sizeof(int32_t));
@@ -460,49 +490,49 @@ absl::Status DiskStore::CommitContext(const ContextRecord& record) {
   for (const Digest& key : record.columns) {
     ASSIGN_OR_RETURN(const std::optional<uint64_t> there, ColumnBytes(key));
     if (!there) {
-      return absl::FailedPreconditionError(absl::StrCat("column ", DigestToHex(key), " is not stored"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("column ", DigestToHex(key), " is not stored"));
     }
   }
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get()));
   RETURN_IF_ERROR(WriteUses());
+  // The id is the tokens' digest: whatever a row of this id says, this is right, so a damaged one
+  // is put right.
+  const int64_t now = NextTime();
+  const std::string_view levels(reinterpret_cast<const char*>(record.level_bytes.data()),
+                                record.level_bytes.size() * sizeof(uint64_t));
   {
-    ASSIGN_OR_RETURN(SqlStatement read, db_->Prepare("SELECT 1 FROM contexts WHERE id = ?"));
-    ASSIGN_OR_RETURN(const bool exists, read.Bind(1, record.id).Step());
-    if (exists) {
-      // The id is the tokens' digest: should the row say otherwise, it is damaged, and is put right.
-      ASSIGN_OR_RETURN(SqlStatement update,
-                       db_->Prepare("UPDATE contexts SET last_used = ?, name = CASE WHEN ?2 = '' THEN name ELSE ?2 END, "
-                                    "tokens = ?4, token_count = ?5 WHERE id = ?3"));
-      RETURN_IF_ERROR(update.Bind(1, NextTime())
-                          .BindText(2, record.name)
-                          .Bind(3, record.id)
-                          .BindBlob(4, tokens)
-                          .Bind(5, static_cast<int64_t>(record.tokens.size()))
-                          .Run());
-    } else {
-      const int64_t now = NextTime();
-      ASSIGN_OR_RETURN(SqlStatement insert,
-                       db_->Prepare("INSERT INTO contexts(id, name, model, codec_digest, codec, token_count, level_bytes, "
-                                    "created, last_used, tokens) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
-      const std::string_view levels(reinterpret_cast<const char*>(record.level_bytes.data()),
-                                    record.level_bytes.size() * sizeof(uint64_t));
-      RETURN_IF_ERROR(insert.Bind(1, record.id)
-                          .BindText(2, record.name)
-                          .Bind(3, record.model_fingerprint)
-                          .Bind(4, record.codec_digest)
-                          .BindText(5, record.codec)
-                          .Bind(6, static_cast<int64_t>(record.tokens.size()))
-                          .BindBlob(7, levels)
-                          .Bind(8, now)
-                          .Bind(9, now)
-                          .BindBlob(10, tokens)
-                          .Run());
-      for (size_t t = 0; t < record.columns.size(); ++t) {
-        ASSIGN_OR_RETURN(SqlStatement add,
-                         db_->Prepare("INSERT INTO context_columns(context, position, key) VALUES(?, ?, ?)"));
-        RETURN_IF_ERROR(add.Bind(1, record.id).Bind(2, static_cast<int64_t>(t)).Bind(3, record.columns[t]).Run());
-      }
-    }
+    ASSIGN_OR_RETURN(
+        SqlStatement upsert,
+        db_->Prepare(
+            "INSERT INTO contexts(id, name, model, codec_digest, codec, token_count, level_bytes, "
+            "created, last_used, tokens) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT(id) DO UPDATE SET "
+            "name = CASE WHEN excluded.name = '' THEN name ELSE excluded.name END, "
+            "model = excluded.model, codec_digest = excluded.codec_digest, codec = excluded.codec, "
+            "token_count = excluded.token_count, level_bytes = excluded.level_bytes, "
+            "last_used = excluded.last_used, tokens = excluded.tokens"));
+    RETURN_IF_ERROR(upsert.Bind(1, record.id)
+                        .BindText(2, record.name)
+                        .Bind(3, record.model_fingerprint)
+                        .Bind(4, record.codec_digest)
+                        .BindText(5, record.codec)
+                        .Bind(6, static_cast<int64_t>(record.tokens.size()))
+                        .BindBlob(7, levels)
+                        .Bind(8, now)
+                        .Bind(9, now)
+                        .BindBlob(10, tokens)
+                        .Run());
+    ASSIGN_OR_RETURN(SqlStatement clear,
+                     db_->Prepare("DELETE FROM context_columns WHERE context = ?"));
+    RETURN_IF_ERROR(clear.Bind(1, record.id).Run());
+  }
+  for (size_t t = 0; t < record.columns.size(); ++t) {
+    ASSIGN_OR_RETURN(
+        SqlStatement add,
+        db_->Prepare("INSERT INTO context_columns(context, position, key) VALUES(?, ?, ?)"));
+    RETURN_IF_ERROR(
+        add.Bind(1, record.id).Bind(2, static_cast<int64_t>(t)).Bind(3, record.columns[t]).Run());
   }
   RETURN_IF_ERROR(Fault("context_rows"));
   RETURN_IF_ERROR(transaction.Commit());
@@ -513,32 +543,42 @@ absl::Status DiskStore::CommitContext(const ContextRecord& record) {
 
 absl::StatusOr<uint64_t> DiskStore::DeleteContext(const Digest& id) {
   absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(ReadContext(id, /*with_tokens=*/false).status());
+  {
+    // Only whether it is there: a damaged row can be deleted too.
+    ASSIGN_OR_RETURN(SqlStatement read, db_->Prepare("SELECT 1 FROM contexts WHERE id = ?"));
+    ASSIGN_OR_RETURN(const bool exists, read.Bind(1, id).Step());
+    if (!exists) return absl::NotFoundError(absl::StrCat("no context ", DigestToHex(id)));
+  }
   if (context_pins_.count(id) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("context ", DigestToHex(id), " is being fetched now"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("context ", DigestToHex(id), " is being fetched now"));
   }
   Removal removal;
-  const absl::Status status = WithReserve([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
-    removal = {};
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get()));
-    RETURN_IF_ERROR(RemoveContextRows(id, &removal));
-    return Commit(std::move(transaction), removal, "deleted");
-  });
+  const absl::Status status =
+      WithReserve([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
+        removal = {};
+        ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get()));
+        RETURN_IF_ERROR(RemoveContextRows(id, &removal));
+        return Commit(std::move(transaction), removal, "deleted");
+      });
   if (!status.ok()) return status;
   return removal.bytes;
 }
 
 void DiskStore::KeepReserve() {
-  const int fd = ::open((options_.path + kReserveFile).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  const int fd =
+      ::open((options_.path + kReserveFile).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return;
   // On a full disk not even a part of it is kept.
-  if (::posix_fallocate(fd, 0, kReserveBytes) != 0) ::unlink((options_.path + kReserveFile).c_str());
+  if (::posix_fallocate(fd, 0, kReserveBytes) != 0)
+    ::unlink((options_.path + kReserveFile).c_str());
   ::close(fd);
 }
 
 absl::Status DiskStore::WithReserve(const std::function<absl::Status()>& work) {
   absl::Status status = work();
-  if (!absl::IsResourceExhausted(status) || ::unlink((options_.path + kReserveFile).c_str()) != 0) return status;
+  if (!absl::IsResourceExhausted(status) || ::unlink((options_.path + kReserveFile).c_str()) != 0)
+    return status;
   status = work();
   KeepReserve();
   return status;

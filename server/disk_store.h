@@ -4,9 +4,10 @@
 //   DIR/columns/ab/<64 hex digits of the key>.col
 //   DIR/tmp/            files being written; emptied at open
 //
-// Order of writes: a column's file is written to tmp/, fsynced, renamed, its folder fsynced, then its row is committed; a
-// context's row is committed when all its columns' rows are there. Rows go before files when something is removed. So a
-// crash leaves at most files without a row, which Open removes.
+// Order of writes: a column's file is written to tmp/, fsynced, renamed, its folder fsynced, then
+// its row is committed; a context's row is committed when all its columns' rows are there. Rows go
+// before files when something is removed. So a crash leaves at most files without a row, which Open
+// removes.
 #pragma once
 
 #include <functional>
@@ -26,8 +27,8 @@
 namespace sparkv {
 
 struct DiskStoreOptions {
-  std::string path;           // created when absent
-  uint64_t budget_bytes = 0;  // of column files; 0: no limit
+  std::string path;                      // created when absent
+  uint64_t budget_bytes = 0;             // of column files; 0: no limit
   std::function<int64_t()> now_unix_ms;  // null: the system's clock
   // Called at each step of a write with its name; tests crash the process or fail the step there.
   std::function<absl::Status(std::string_view step)> fault;
@@ -42,8 +43,9 @@ struct RecoveryReport {
 
 class DiskStore : public Store {
  public:
-  // FailedPrecondition when another process uses the folder or a newer version made it; DataLoss when the
-  // database is damaged; Unavailable or ResourceExhausted with the reason when the disk refuses.
+  // FailedPrecondition when another process uses the folder or a newer version made it; DataLoss
+  // when the database is damaged; Unavailable or ResourceExhausted with the reason when the disk
+  // refuses.
   static absl::StatusOr<std::unique_ptr<DiskStore>> Open(const DiskStoreOptions& options);
   ~DiskStore() override;
 
@@ -78,7 +80,8 @@ class DiskStore : public Store {
   absl::Status FlushUses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MakeRoom(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsColumnPinned(const Digest& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::optional<uint64_t>> ColumnBytes(const Digest& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::optional<uint64_t>> ColumnBytes(const Digest& key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Rows go within a transaction, files after its commit.
   struct Removal {
@@ -89,7 +92,8 @@ class DiskStore : public Store {
   absl::Status RemoveColumnRow(const Digest& key, uint64_t bytes, Removal* removal)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The context's rows, and the columns that only it needs and nobody pins.
-  absl::Status RemoveContextRows(const Digest& id, Removal* removal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RemoveContextRows(const Digest& id, Removal* removal)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The columns that RemoveContextRows would remove, with their bytes.
   absl::StatusOr<std::vector<std::pair<Digest, uint64_t>>> OwnColumns(const Digest& id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -97,8 +101,10 @@ class DiskStore : public Store {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteUses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status DropColumn(const Digest& key) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status DropColumnLocked(const Digest& key, uint64_t* dropped_contexts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<ContextRecord> ReadContext(const Digest& id, bool with_tokens) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status DropColumnLocked(const Digest& key, uint64_t* dropped_contexts)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<ContextRecord> ReadContext(const Digest& id, bool with_tokens)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void KeepReserve();
   // Runs work again with the reserve's space when the disk was full.
   absl::Status WithReserve(const std::function<absl::Status()>& work);

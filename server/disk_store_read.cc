@@ -22,14 +22,17 @@ namespace {
 constexpr uint64_t kMaxColumnBytes = uint64_t{1} << 36;
 
 // Exactly `bytes` bytes at `offset`; DataLoss when the file ends before.
-absl::Status ReadAt(int fd, uint64_t offset, uint64_t bytes, const std::string& path, std::string* out) {
+absl::Status ReadAt(int fd, uint64_t offset, uint64_t bytes, const std::string& path,
+                    std::string* out) {
   out->resize(bytes);
   for (size_t done = 0; done < bytes;) {
-    const ssize_t n = ::pread(fd, out->data() + done, bytes - done, static_cast<off_t>(offset + done));
+    const ssize_t n =
+        ::pread(fd, out->data() + done, bytes - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, path);
     if (n == 0) {
-      return absl::DataLossError(absl::StrCat(path, ": ends at ", offset + done, ", needs ", bytes, " bytes at ", offset));
+      return absl::DataLossError(
+          absl::StrCat(path, ": ends at ", offset + done, ", needs ", bytes, " bytes at ", offset));
     }
     done += static_cast<size_t>(n);
   }
@@ -48,7 +51,8 @@ struct OpenFile {
 
 absl::StatusOr<OpenFile> OpenForRead(const std::string& path) {
   OpenFile file;
-  file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not hold anyone up
+  file.fd =
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not hold anyone up
   if (file.fd < 0) return ErrnoStatus(errno, path);
   struct stat info;
   if (::fstat(file.fd, &info) != 0) return ErrnoStatus(errno, path);
@@ -57,7 +61,9 @@ absl::StatusOr<OpenFile> OpenForRead(const std::string& path) {
   return file;
 }
 
-bool IsBroken(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsDataLoss(status); }
+bool IsBroken(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsDataLoss(status);
+}
 
 }  // namespace
 
@@ -87,8 +93,11 @@ class DiskStore::Reader : public ContextReader {
       if (status.ok()) continue;
       if (!IsBroken(status)) return status;
       store_->DropColumn(record_.columns[t]).IgnoreError();
-      return absl::DataLossError(absl::StrCat("column ", t, " of the context is damaged and was dropped; precompute the "
-                                              "context again: ", status.message()));
+      return absl::DataLossError(
+          absl::StrCat("column ", t,
+                       " of the context is damaged and was dropped; precompute the "
+                       "context again: ",
+                       status.message()));
     }
     manifest_.tokens = std::move(record_.tokens);
     record_.tokens.clear();
@@ -99,10 +108,11 @@ class DiskStore::Reader : public ContextReader {
   const ContextRecord& record() const override { return record_; }
 
   absl::StatusOr<std::string> ReadItem(uint32_t column, uint32_t layer, uint32_t plane) override {
-    if (column >= headers_.size() || layer >= manifest_.geometry.layers || plane >= manifest_.planes) {
-      return absl::InvalidArgumentError(absl::StrCat("item (", column, ", ", layer, ", ", plane, ") is outside ",
-                                                     headers_.size(), " columns x ", manifest_.geometry.layers,
-                                                     " layers x ", manifest_.planes, " planes"));
+    if (column >= headers_.size() || layer >= manifest_.geometry.layers ||
+        plane >= manifest_.planes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "item (", column, ", ", layer, ", ", plane, ") is outside ", headers_.size(),
+          " columns x ", manifest_.geometry.layers, " layers x ", manifest_.planes, " planes"));
     }
     const Digest& key = record_.columns[column];
     std::string bytes;
@@ -116,13 +126,15 @@ class DiskStore::Reader : public ContextReader {
     if (status.ok()) return bytes;
     if (!IsBroken(status)) return status;
     store_->DropColumn(key).IgnoreError();
-    return absl::DataLossError(absl::StrCat("item (", column, ", ", layer, ", ", plane, "): ", status.message()));
+    return absl::DataLossError(
+        absl::StrCat("item (", column, ", ", layer, ", ", plane, "): ", status.message()));
   }
 
  private:
   absl::Status LoadColumn(uint32_t t) {
     ASSIGN_OR_RETURN(ColumnHeader header, store_->ReadHeader(record_.columns[t]));
-    RETURN_IF_ERROR(header.CheckIdentity(record_.model_fingerprint, record_.codec_digest, record_.columns[t]));
+    RETURN_IF_ERROR(
+        header.CheckIdentity(record_.model_fingerprint, record_.codec_digest, record_.columns[t]));
     if (t == 0) {
       manifest_.geometry = header.geometry;
       manifest_.planes = header.planes;
@@ -161,17 +173,20 @@ absl::StatusOr<ColumnHeader> DiskStore::ReadHeader(const Digest& key) const {
   RETURN_IF_ERROR(ReadAt(file.fd, 0, kColumnPreludeBytes, path, &bytes));
   ASSIGN_OR_RETURN(const uint64_t header_bytes, ColumnHeaderBytes(AsBytes(bytes)));
   if (header_bytes > kMaxColumnHeaderBytes || header_bytes > file.bytes) {
-    return absl::DataLossError(absl::StrCat(path, ": header of ", header_bytes, " bytes in a file of ", file.bytes));
+    return absl::DataLossError(
+        absl::StrCat(path, ": header of ", header_bytes, " bytes in a file of ", file.bytes));
   }
   RETURN_IF_ERROR(ReadAt(file.fd, 0, header_bytes, path, &bytes));
   ASSIGN_OR_RETURN(ColumnHeader header, ParseColumnHeader(AsBytes(bytes)));
   if (header.file_bytes != file.bytes) {
-    return absl::DataLossError(absl::StrCat(path, ": has ", file.bytes, " bytes, its header says ", header.file_bytes));
+    return absl::DataLossError(
+        absl::StrCat(path, ": has ", file.bytes, " bytes, its header says ", header.file_bytes));
   }
   return header;
 }
 
-absl::StatusOr<ColumnHeader> DiskStore::FindColumn(const Digest& key, const Digest& model_fingerprint,
+absl::StatusOr<ColumnHeader> DiskStore::FindColumn(const Digest& key,
+                                                   const Digest& model_fingerprint,
                                                    const Digest& codec_digest) {
   {
     absl::MutexLock lock(&mutex_);
@@ -201,7 +216,8 @@ absl::StatusOr<std::string> DiskStore::ReadColumn(const Digest& key) {
   const absl::Status status = [&]() -> absl::Status {
     const std::string path = ColumnPath(key);
     ASSIGN_OR_RETURN(const OpenFile file, OpenForRead(path));
-    if (file.bytes > kMaxColumnBytes) return absl::DataLossError(absl::StrCat(path, ": has ", file.bytes, " bytes"));
+    if (file.bytes > kMaxColumnBytes)
+      return absl::DataLossError(absl::StrCat(path, ": has ", file.bytes, " bytes"));
     RETURN_IF_ERROR(ReadAt(file.fd, 0, file.bytes, path, &blob));
     return VerifyColumn(AsBytes(blob));
   }();
@@ -228,9 +244,12 @@ void DiskStore::Unpin(std::span<const Digest> columns, const Digest* context) {
 }
 
 absl::StatusOr<ContextRecord> DiskStore::ReadContext(const Digest& id, bool with_tokens) {
-  ASSIGN_OR_RETURN(SqlStatement read,
-                   db_->Prepare(absl::StrCat("SELECT name, model, codec_digest, codec, token_count, level_bytes, created, "
-                                             "last_used", with_tokens ? ", tokens" : "", " FROM contexts WHERE id = ?")));
+  ASSIGN_OR_RETURN(
+      SqlStatement read,
+      db_->Prepare(absl::StrCat(
+          "SELECT name, model, codec_digest, codec, token_count, level_bytes, created, "
+          "last_used",
+          with_tokens ? ", tokens" : "", " FROM contexts WHERE id = ?")));
   ASSIGN_OR_RETURN(const bool found, read.Bind(1, id).Step());
   if (!found) return absl::NotFoundError(absl::StrCat("no context ", DigestToHex(id)));
   ContextRecord record;
@@ -246,7 +265,9 @@ absl::StatusOr<ContextRecord> DiskStore::ReadContext(const Digest& id, bool with
   record.token_count = static_cast<uint32_t>(count);
   const std::string_view levels = read.Bytes(5);
   record.level_bytes.resize(levels.size() / sizeof(uint64_t));
-  if (!levels.empty()) std::memcpy(record.level_bytes.data(), levels.data(), record.level_bytes.size() * sizeof(uint64_t));
+  if (!levels.empty())
+    std::memcpy(record.level_bytes.data(), levels.data(),
+                record.level_bytes.size() * sizeof(uint64_t));
   record.created_unix_ms = read.Int(6);
   record.last_used_unix_ms = read.Int(7);
   const auto use = context_uses_.find(id);
@@ -254,14 +275,16 @@ absl::StatusOr<ContextRecord> DiskStore::ReadContext(const Digest& id, bool with
   if (with_tokens) {
     const std::string_view tokens = read.Bytes(8);
     if (tokens.size() != record.token_count * sizeof(int32_t)) {
-      return absl::DataLossError(absl::StrCat("database: ", tokens.size(), " bytes of ids for ", count, " tokens"));
+      return absl::DataLossError(
+          absl::StrCat("database: ", tokens.size(), " bytes of ids for ", count, " tokens"));
     }
     record.tokens.resize(record.token_count);
     std::memcpy(record.tokens.data(), tokens.data(), tokens.size());
   }
-  ASSIGN_OR_RETURN(SqlStatement columns,
-                   db_->Prepare("SELECT x.key, coalesce(c.bytes, 0) FROM context_columns x LEFT JOIN columns c "
-                                "ON c.key = x.key WHERE x.context = ? ORDER BY x.position"));
+  ASSIGN_OR_RETURN(
+      SqlStatement columns,
+      db_->Prepare("SELECT x.key, coalesce(c.bytes, 0) FROM context_columns x LEFT JOIN columns c "
+                   "ON c.key = x.key WHERE x.context = ? ORDER BY x.position"));
   columns.Bind(1, id);
   for (;;) {
     ASSIGN_OR_RETURN(const bool more, columns.Step());
@@ -271,7 +294,8 @@ absl::StatusOr<ContextRecord> DiskStore::ReadContext(const Digest& id, bool with
     record.stored_bytes += static_cast<uint64_t>(columns.Int(1));
   }
   if (record.columns.size() != ColumnCount(record.token_count)) {
-    return absl::DataLossError(absl::StrCat("database: ", record.columns.size(), " columns for ", count, " tokens"));
+    return absl::DataLossError(
+        absl::StrCat("database: ", record.columns.size(), " columns for ", count, " tokens"));
   }
   return record;
 }
@@ -301,10 +325,12 @@ absl::StatusOr<std::unique_ptr<ContextReader>> DiskStore::OpenContext(const Dige
 }
 
 absl::StatusOr<ContextPage> DiskStore::ListContexts(uint32_t limit, std::string_view page_token) {
-  if (limit < 1 || limit > 1000) return absl::InvalidArgumentError(absl::StrCat("limit: got ", limit, ", allowed: 1..1000"));
+  if (limit < 1 || limit > 1000)
+    return absl::InvalidArgumentError(absl::StrCat("limit: got ", limit, ", allowed: 1..1000"));
   int64_t before = std::numeric_limits<int64_t>::max();
   if (!page_token.empty()) {
-    const auto [end, error] = std::from_chars(page_token.data(), page_token.data() + page_token.size(), before);
+    const auto [end, error] =
+        std::from_chars(page_token.data(), page_token.data() + page_token.size(), before);
     if (error != std::errc() || end != page_token.data() + page_token.size()) {
       return absl::InvalidArgumentError("page_token: is not one that List returned");
     }
@@ -314,8 +340,10 @@ absl::StatusOr<ContextPage> DiskStore::ListContexts(uint32_t limit, std::string_
   std::vector<Digest> ids;
   {
     // Times of use never repeat, so one number is a whole page token.
-    ASSIGN_OR_RETURN(SqlStatement read,
-                     db_->Prepare("SELECT id FROM contexts WHERE last_used < ? ORDER BY last_used DESC LIMIT ?"));
+    ASSIGN_OR_RETURN(
+        SqlStatement read,
+        db_->Prepare(
+            "SELECT id FROM contexts WHERE last_used < ? ORDER BY last_used DESC LIMIT ?"));
     read.Bind(1, before).Bind(2, static_cast<int64_t>(limit) + 1);
     for (;;) {
       ASSIGN_OR_RETURN(const bool more, read.Step());

@@ -29,7 +29,8 @@ void SetItem(const ItemKey& key, v1::ItemRef* item) {
 
 }  // namespace
 
-std::shared_ptr<FetchReactor> FetchReactor::Start(grpc::CallbackServerContext* context, Store* store, ThreadPool* io,
+std::shared_ptr<FetchReactor> FetchReactor::Start(grpc::CallbackServerContext* context,
+                                                  Store* store, ThreadPool* io,
                                                   std::function<void(FetchReactor*)> on_done) {
   std::shared_ptr<FetchReactor> reactor(new FetchReactor(context, store, io, std::move(on_done)));
   reactor->self_ = reactor;
@@ -39,7 +40,11 @@ std::shared_ptr<FetchReactor> FetchReactor::Start(grpc::CallbackServerContext* c
 
 FetchReactor::FetchReactor(grpc::CallbackServerContext* context, Store* store, ThreadPool* io,
                            std::function<void(FetchReactor*)> on_done)
-    : context_(context), store_(store), io_(io), on_done_(std::move(on_done)), last_activity_(absl::Now()) {}
+    : context_(context),
+      store_(store),
+      io_(io),
+      on_done_(std::move(on_done)),
+      last_activity_(absl::Now()) {}
 
 void FetchReactor::OnDone() {
   const std::shared_ptr<FetchReactor> self = std::move(self_);
@@ -66,7 +71,9 @@ void FetchReactor::EndIfStalled(absl::Duration limit) {
     absl::MutexLock lock(&mutex_);
     if (finished_ || absl::Now() - last_activity_ <= limit) return;
     stuck = busy_;
-    if (!end_) end_ = absl::UnavailableError(absl::StrCat("nothing moved on the stream for ", absl::FormatDuration(limit)));
+    if (!end_)
+      end_ = absl::UnavailableError(
+          absl::StrCat("nothing moved on the stream for ", absl::FormatDuration(limit)));
   }
   if (!stuck) return Pump();
   const std::lock_guard<std::recursive_mutex> lock(context_mutex_);
@@ -91,7 +98,8 @@ void FetchReactor::OnReadDone(bool ok) {
       if (stream_) {
         stream_->HalfClose();
       } else if (!end_) {
-        end_ = absl::InvalidArgumentError("the stream ended before its first request, which must be `open`");
+        end_ = absl::InvalidArgumentError(
+            "the stream ended before its first request, which must be `open`");
       }
     } else if (end_) {
       return;  // nothing is read any more
@@ -155,21 +163,27 @@ absl::Status FetchReactor::HandleOpen(const v1::FetchRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status FetchReactor::Open(const Digest& id, const Digest& model, const Digest& codec, uint64_t window) {
+absl::Status FetchReactor::Open(const Digest& id, const Digest& model, const Digest& codec,
+                                uint64_t window) {
   ASSIGN_OR_RETURN(reader_, store_->OpenContext(id));
   const Manifest& manifest = reader_->manifest();
   if (manifest.model_fingerprint != model) {
     return absl::FailedPreconditionError(absl::StrCat("model_fingerprint: the context is of model ",
-                                                      DigestToHex(manifest.model_fingerprint), ", got ", DigestToHex(model)));
+                                                      DigestToHex(manifest.model_fingerprint),
+                                                      ", got ", DigestToHex(model)));
   }
   if (manifest.codec_digest != codec) {
     return absl::FailedPreconditionError(absl::StrCat("codec_digest: the context is of codec ",
-                                                      DigestToHex(manifest.codec_digest), ", got ", DigestToHex(codec)));
+                                                      DigestToHex(manifest.codec_digest), ", got ",
+                                                      DigestToHex(codec)));
   }
   absl::MutexLock lock(&mutex_);
-  stream_.emplace(FetchShape{static_cast<uint32_t>(manifest.columns.size()), manifest.geometry.layers, manifest.planes},
+  stream_.emplace(FetchShape{static_cast<uint32_t>(manifest.columns.size()),
+                             manifest.geometry.layers, manifest.planes},
                   window,
-                  FetchLimits{.frame_bytes = kMaxFrameBytes, .max_window_bytes = kMaxWindowBytes, .max_message_items = kMaxOrderItems});
+                  FetchLimits{.frame_bytes = kMaxFrameBytes,
+                              .max_window_bytes = kMaxWindowBytes,
+                              .max_message_items = kMaxOrderItems});
   send_opened_ = true;
   return absl::OkStatus();
 }
@@ -210,7 +224,8 @@ void FetchReactor::Drive(bool on_pool) {
         continue;
       } else if (send_opened_) {
         send_opened_ = false;
-        response_.mutable_opened()->set_columns(static_cast<uint32_t>(reader_->manifest().columns.size()));
+        response_.mutable_opened()->set_columns(
+            static_cast<uint32_t>(reader_->manifest().columns.size()));
       } else {
         const FetchStream::Step step = stream_->Next();
         switch (step.action) {

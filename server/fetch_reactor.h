@@ -1,8 +1,8 @@
 // A Fetch call: glue between gRPC's callback API and FetchStream.
 //
-// Writing has one owner at a time (`busy_`): a task on the I/O pool or a write in flight. Only the owner starts writes and
-// finishes the call, so Finish comes exactly once and never beside a write. Nothing is called into gRPC with the lock
-// held, and no reaction reads the disk.
+// Writing has one owner at a time (`busy_`): a task on the I/O pool or a write in flight. Only the
+// owner starts writes and finishes the call, so Finish comes exactly once and never beside a write.
+// Nothing is called into gRPC with the lock held, and no reaction reads the disk.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -26,13 +26,15 @@ namespace sparkv {
 class FetchReactor : public grpc::ServerBidiReactor<v1::FetchRequest, v1::FetchResponse> {
  public:
   // `store` and `io` must outlive it. `on_done` runs last, when gRPC has let go of the call.
-  static std::shared_ptr<FetchReactor> Start(grpc::CallbackServerContext* context, Store* store, ThreadPool* io,
+  static std::shared_ptr<FetchReactor> Start(grpc::CallbackServerContext* context, Store* store,
+                                             ThreadPool* io,
                                              std::function<void(FetchReactor*)> on_done);
 
-  // Ends a stream on which nothing has moved for `limit`: Unavailable, or, with a write stuck, by cancelling the call.
-  // Thread-safe.
+  // Ends a stream on which nothing has moved for `limit`: Unavailable, or, with a write stuck, by
+  // cancelling the call. Thread-safe.
   void EndIfStalled(absl::Duration limit);
-  // Ends the stream with Unavailable unless it is sending just now; then it ends when it has sent what is ordered.
+  // Ends the stream with Unavailable unless it is sending just now; then it ends when it has sent
+  // what is ordered.
   void EndIfIdle();
 
   void OnReadDone(bool ok) override;
@@ -49,7 +51,8 @@ class FetchReactor : public grpc::ServerBidiReactor<v1::FetchRequest, v1::FetchR
   // Remembers why the call ends (the first reason counts) and wakes the writing side.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void Pump() ABSL_LOCKS_EXCLUDED(mutex_);
-  // By the owner only: goes on until a write is in flight, the pool has the work, or there is nothing to do.
+  // By the owner only: goes on until a write is in flight, the pool has the work, or there is
+  // nothing to do.
   void Drive(bool on_pool) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Null once gRPC is done with the call. Recursive: cancelling may run OnDone on the same thread.

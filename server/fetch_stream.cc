@@ -12,14 +12,16 @@ FetchStream::FetchStream(const FetchShape& shape, uint64_t window_bytes, const F
 
 absl::Status FetchStream::Check(std::span<const ItemKey> items) const {
   if (items.size() > limits_.max_message_items) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("items: got ", items.size(), " in one message, allowed: ", limits_.max_message_items));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "items: got ", items.size(), " in one message, allowed: ", limits_.max_message_items));
   }
   for (const ItemKey& item : items) {
-    if (item.column >= shape_.columns || item.layer >= shape_.layers || item.plane >= shape_.planes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "item (column ", item.column, ", layer ", item.layer, ", plane ", item.plane, ") is outside the manifest's ",
-          shape_.columns, " columns x ", shape_.layers, " layers x ", shape_.planes, " planes"));
+    if (item.column >= shape_.columns || item.layer >= shape_.layers ||
+        item.plane >= shape_.planes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("item (column ", item.column, ", layer ", item.layer, ", plane ", item.plane,
+                       ") is outside the manifest's ", shape_.columns, " columns x ", shape_.layers,
+                       " layers x ", shape_.planes, " planes"));
     }
   }
   return absl::OkStatus();
@@ -30,8 +32,8 @@ absl::Status FetchStream::Order(std::span<const ItemKey> items, bool replace) {
   // Counts repeated items too: an upper bound is enough for a limit.
   if ((replace ? 0 : waiting_.size()) + items.size() > limits_.max_waiting_items) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("order: ", items.size(), " more than the ", waiting_.size(), " items that wait; allowed: ",
-                     limits_.max_waiting_items));
+        absl::StrCat("order: ", items.size(), " more than the ", waiting_.size(),
+                     " items that wait; allowed: ", limits_.max_waiting_items));
   }
   if (replace) {
     waiting_.clear();
@@ -48,8 +50,9 @@ absl::Status FetchStream::Order(std::span<const ItemKey> items, bool replace) {
 absl::Status FetchStream::Cancel(std::span<const ItemKey> items) {
   RETURN_IF_ERROR(Check(items));
   if (cancelled_.size() + items.size() > limits_.max_waiting_items) {
-    return absl::ResourceExhaustedError(absl::StrCat("cancel: ", cancelled_.size(), " answers are still unread; allowed: ",
-                                                     limits_.max_waiting_items));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cancel: ", cancelled_.size(),
+                     " answers are still unread; allowed: ", limits_.max_waiting_items));
   }
   for (const ItemKey& item : items) {
     const bool waited = waiting_.erase(item) != 0;
@@ -75,12 +78,13 @@ void FetchStream::Compact() {
 
 absl::Status FetchStream::Window(uint64_t consumed_bytes, uint64_t window_bytes) {
   if (consumed_bytes > outstanding_) {
-    return absl::InvalidArgumentError(absl::StrCat("consumed_bytes: got ", consumed_bytes, ", but only ", outstanding_,
+    return absl::InvalidArgumentError(absl::StrCat("consumed_bytes: got ", consumed_bytes,
+                                                   ", but only ", outstanding_,
                                                    " bytes are unacknowledged"));
   }
   if (window_bytes > limits_.max_window_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("window_bytes: got ", window_bytes, ", allowed: 0..", limits_.max_window_bytes));
+    return absl::InvalidArgumentError(absl::StrCat("window_bytes: got ", window_bytes,
+                                                   ", allowed: 0..", limits_.max_window_bytes));
   }
   outstanding_ -= consumed_bytes;
   if (window_bytes != 0) window_ = window_bytes;

@@ -1,13 +1,18 @@
-// One Fetch stream as a pure state machine: no gRPC, no threads, no disk. What the edge says goes in, what to do
-// next comes out.
+// One Fetch stream as a pure state machine: no gRPC, no threads, no disk. What the edge says goes
+// in, what to do next comes out.
 //
-//   Order    appends items; what waits already, or is being sent, is not ordered twice. What was sent before is sent again.
+//   Order    appends items; what waits already, or is being sent, is not ordered twice. What was
+//   sent before is sent again.
 //            `replace` first forgets what is not begun; the item being sent is finished.
-//   Cancel   an item that waits is dropped; the one being sent stops after the frame that is out. Each is answered with
-//            one `cancelled`; what is neither waiting nor being sent is ignored (it crossed with its last frame).
-//   Window   a frame goes out only when it fits into the window whole, so that no window gives tiny frames; a window below
+//   Cancel   an item that waits is dropped; the one being sent stops after the frame that is out.
+//   Each is answered with
+//            one `cancelled`; what is neither waiting nor being sent is ignored (it crossed with
+//            its last frame).
+//   Window   a frame goes out only when it fits into the window whole, so that no window gives tiny
+//   frames; a window below
 //            a frame gives frames of the window's size.
-//   HalfClose what is ordered is still sent. No Window can follow, so the window no longer counts: HTTP/2's
+//   HalfClose what is ordered is still sent. No Window can follow, so the window no longer counts:
+//   HTTP/2's
 //            flow control bounds what is under way.
 #pragma once
 
@@ -44,18 +49,20 @@ struct FetchShape {
 struct FetchLimits {
   uint32_t frame_bytes = 256u << 10;
   uint64_t max_window_bytes = 64u << 20;
-  uint32_t max_message_items = 65536;  // of one Order or Cancel
+  uint32_t max_message_items = 65536;   // of one Order or Cancel
   size_t max_waiting_items = 1u << 18;  // and of answers to cancels that are not yet sent
 };
 
 // Thread-compatible.
 class FetchStream {
  public:
-  // window_bytes: 1..limits.max_window_bytes (the caller has replaced 0 by the default and checked it).
+  // window_bytes: 1..limits.max_window_bytes (the caller has replaced 0 by the default and checked
+  // it).
   FetchStream(const FetchShape& shape, uint64_t window_bytes, const FetchLimits& limits = {});
 
-  // An error ends the stream: InvalidArgument (item outside the shape, too many in one message, more consumed than was sent, a
-  // window out of range), ResourceExhausted (too many items wait). Nothing of the message has been applied then.
+  // An error ends the stream: InvalidArgument (item outside the shape, too many in one message,
+  // more consumed than was sent, a window out of range), ResourceExhausted (too many items wait).
+  // Nothing of the message has been applied then.
   absl::Status Order(std::span<const ItemKey> items, bool replace);
   absl::Status Cancel(std::span<const ItemKey> items);
   absl::Status Window(uint64_t consumed_bytes, uint64_t window_bytes);  // window 0: unchanged

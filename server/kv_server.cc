@@ -33,8 +33,8 @@ absl::StatusOr<std::unique_ptr<KvServer>> KvServer::Start(std::unique_ptr<Prefil
   std::unique_ptr<KvServer> server(new KvServer());
   server->prefiller_ = std::move(prefiller);
   ASSIGN_OR_RETURN(server->store_, DiskStore::Open(options.store));
-  server->precomputer_ =
-      std::make_unique<Precomputer>(server->store_.get(), server->prefiller_.get(), options.precompute);
+  server->precomputer_ = std::make_unique<Precomputer>(
+      server->store_.get(), server->prefiller_.get(), options.precompute);
   server->service_ = std::make_unique<KvService>(server->store_.get(), server->prefiller_.get(),
                                                  server->precomputer_.get(), options.service);
   grpc::ServerBuilder builder;

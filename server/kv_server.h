@@ -1,4 +1,5 @@
-// The whole server in a process: store, precomputer, service and gRPC listener. main.cc and integration tests use it.
+// The whole server in a process: store, precomputer, service and gRPC listener. main.cc and
+// integration tests use it.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -24,8 +25,8 @@ struct KvServerOptions {
 
 class KvServer {
  public:
-  // Opens the store and listens; ready for calls when it returns. Unavailable "cannot listen on ..."; the errors of DiskStore::Open and
-  // MakeServerCredentials.
+  // Opens the store and listens; ready for calls when it returns. Unavailable "cannot listen on
+  // ..."; the errors of DiskStore::Open and MakeServerCredentials.
   static absl::StatusOr<std::unique_ptr<KvServer>> Start(std::unique_ptr<Prefiller> prefiller,
                                                          const KvServerOptions& options);
   // Shuts down at once if Shutdown has not been called.
@@ -36,7 +37,8 @@ class KvServer {
   KvService& service() { return *service_; }
   Precomputer& precomputer() { return *precomputer_; }
 
-  // Not serving for health checks, new work refused, waiting streams ended; what is being sent has `grace` to end, then it is cut.
+  // Not serving for health checks, new work refused, waiting streams ended; what is being sent has
+  // `grace` to end, then it is cut.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -40,8 +40,13 @@ class RefusedFetch : public grpc::ServerBidiReactor<v1::FetchRequest, v1::FetchR
 
 }  // namespace
 
-KvService::KvService(Store* store, Prefiller* prefiller, Precomputer* precomputer, const KvServiceOptions& options)
-    : store_(store), prefiller_(prefiller), precomputer_(precomputer), options_(options), io_(options.io_threads),
+KvService::KvService(Store* store, Prefiller* prefiller, Precomputer* precomputer,
+                     const KvServiceOptions& options)
+    : store_(store),
+      prefiller_(prefiller),
+      precomputer_(precomputer),
+      options_(options),
+      io_(options.io_threads),
       watchdog_([this] { Watch(); }) {}
 
 KvService::~KvService() {
@@ -60,7 +65,8 @@ void KvService::Watch() {
       mutex_.AwaitWithTimeout(absl::Condition(&ending_), absl::Seconds(1));
       if (ending_) return;
       for (const auto& [raw, weak] : reactors_) {
-        if (std::shared_ptr<FetchReactor> reactor = weak.lock()) reactors.push_back(std::move(reactor));
+        if (std::shared_ptr<FetchReactor> reactor = weak.lock())
+          reactors.push_back(std::move(reactor));
       }
     }
     for (const auto& reactor : reactors) reactor->EndIfStalled(options_.fetch_stall_limit);
@@ -74,13 +80,15 @@ void KvService::BeginShutdown() {
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [raw, weak] : reactors_) {
-      if (std::shared_ptr<FetchReactor> reactor = weak.lock()) reactors.push_back(std::move(reactor));
+      if (std::shared_ptr<FetchReactor> reactor = weak.lock())
+        reactors.push_back(std::move(reactor));
     }
   }
   for (const auto& reactor : reactors) reactor->EndIfIdle();
 }
 
-grpc::Status KvService::GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*, v1::ServerInfo* response) {
+grpc::Status KvService::GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
+                                      v1::ServerInfo* response) {
   response->set_version(options_.version);
   response->set_model_name(prefiller_->model_name());
   response->set_model_fingerprint(BytesOf(prefiller_->fingerprint()));
@@ -96,19 +104,22 @@ grpc::Status KvService::GetServerInfo(grpc::ServerContext*, const v1::GetServerI
   return grpc::Status::OK;
 }
 
-absl::StatusOr<Precomputer::Request> KvService::ParsePrecompute(const v1::PrecomputeRequest& request,
-                                                                      const CancelledFn& cancelled) const {
+absl::StatusOr<Precomputer::Request> KvService::ParsePrecompute(
+    const v1::PrecomputeRequest& request, const CancelledFn& cancelled) const {
   Precomputer::Request out;
   if (request.tokens().empty() == request.text().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("exactly one of tokens and text must be given; got ",
-                                                   request.tokens().empty() ? "none" : "both"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("exactly one of tokens and text must be given; got ",
+                     request.tokens().empty() ? "none" : "both"));
   }
   if (request.name().size() > kMaxNameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("name: got ", request.name().size(), " bytes, allowed: ", kMaxNameBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("name: got ", request.name().size(), " bytes, allowed: ", kMaxNameBytes));
   }
   RETURN_IF_ERROR(CheckPrintable(request.name()));
   if (!request.model_fingerprint().empty()) {
-    ASSIGN_OR_RETURN(const Digest model, DigestField(request.model_fingerprint(), "model_fingerprint"));
+    ASSIGN_OR_RETURN(const Digest model,
+                     DigestField(request.model_fingerprint(), "model_fingerprint"));
     if (model != prefiller_->fingerprint()) {
       return absl::FailedPreconditionError(
           absl::StrCat("model_fingerprint: this server has ", prefiller_->model_name(), " (",
@@ -123,29 +134,34 @@ absl::StatusOr<Precomputer::Request> KvService::ParsePrecompute(const v1::Precom
     return out;
   }
   if (request.text().size() > kMaxRequestTextBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("text: got ", request.text().size(), " bytes, allowed: ", kMaxRequestTextBytes));
+    return absl::InvalidArgumentError(absl::StrCat("text: got ", request.text().size(),
+                                                   " bytes, allowed: ", kMaxRequestTextBytes));
   }
   if (request.system().size() > kMaxSystemBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("system: got ", request.system().size(), " bytes, allowed: ", kMaxSystemBytes));
+    return absl::InvalidArgumentError(absl::StrCat("system: got ", request.system().size(),
+                                                   " bytes, allowed: ", kMaxSystemBytes));
   }
-  ASSIGN_OR_RETURN(out.tokens, prefiller_->Tokenize(request.text(), request.raw(), request.system(), cancelled));
+  ASSIGN_OR_RETURN(
+      out.tokens, prefiller_->Tokenize(request.text(), request.raw(), request.system(), cancelled));
   return out;
 }
 
-grpc::Status KvService::Precompute(grpc::ServerContext* context, const v1::PrecomputeRequest* request,
+grpc::Status KvService::Precompute(grpc::ServerContext* context,
+                                   const v1::PrecomputeRequest* request,
                                    grpc::ServerWriter<v1::PrecomputeProgress>* writer) {
   if (shutting_down_) return ToGrpc(absl::UnavailableError("the server is shutting down"));
   const absl::Cleanup leave = [this] { --precompute_calls_; };
   if (++precompute_calls_ > options_.max_precompute_calls) {
     return ToGrpc(absl::ResourceExhaustedError(
-        absl::StrCat("more than ", options_.max_precompute_calls, " precompute calls at once (max_precompute_calls)")));
+        absl::StrCat("more than ", options_.max_precompute_calls,
+                     " precompute calls at once (max_precompute_calls)")));
   }
   const absl::StatusOr<Precomputer::Request> parsed =
       ParsePrecompute(*request, [&] { return shutting_down_ || context->IsCancelled(); });
   if (!parsed.ok()) {
-    if (shutting_down_) return ToGrpc(absl::UnavailableError("the server is shutting down"));
+    if (shutting_down_ && absl::IsCancelled(parsed.status())) {
+      return ToGrpc(absl::UnavailableError("the server is shutting down"));
+    }
     return ToGrpc(parsed.status());
   }
   PrecomputeProgressInfo last;
@@ -155,14 +171,15 @@ grpc::Status KvService::Precompute(grpc::ServerContext* context, const v1::Preco
     out->set_tokens_reused(info.tokens_reused);
     out->set_seconds_left(info.seconds_left);
   };
-  const absl::StatusOr<ContextRecord> record = precomputer_->Run(*parsed, [&](const PrecomputeProgressInfo& info) {
-    if (context->IsCancelled()) return false;
-    if (info == last) return true;
-    last = info;
-    v1::PrecomputeProgress message;
-    fill(info, &message);
-    return writer->Write(message);
-  });
+  const absl::StatusOr<ContextRecord> record =
+      precomputer_->Run(*parsed, [&](const PrecomputeProgressInfo& info) {
+        if (context->IsCancelled()) return false;
+        if (info == last) return true;
+        last = info;
+        v1::PrecomputeProgress message;
+        fill(info, &message);
+        return writer->Write(message);
+      });
   if (!record.ok()) return ToGrpc(record.status());
   v1::PrecomputeProgress message;
   last.tokens_done = last.tokens_total = record->token_count;
@@ -174,7 +191,8 @@ grpc::Status KvService::Precompute(grpc::ServerContext* context, const v1::Preco
   return grpc::Status::OK;
 }
 
-grpc::Status KvService::Lookup(grpc::ServerContext*, const v1::LookupRequest* request, v1::Manifest* response) {
+grpc::Status KvService::Lookup(grpc::ServerContext*, const v1::LookupRequest* request,
+                               v1::Manifest* response) {
   const absl::StatusOr<Digest> id = DigestField(request->context_id(), "context_id");
   if (!id.ok()) return ToGrpc(id.status());
   const absl::StatusOr<std::unique_ptr<ContextReader>> reader = store_->OpenContext(*id);
@@ -183,19 +201,22 @@ grpc::Status KvService::Lookup(grpc::ServerContext*, const v1::LookupRequest* re
   return grpc::Status::OK;
 }
 
-grpc::Status KvService::List(grpc::ServerContext*, const v1::ListRequest* request, v1::ListResponse* response) {
+grpc::Status KvService::List(grpc::ServerContext*, const v1::ListRequest* request,
+                             v1::ListResponse* response) {
   if (request->limit() > kMaxListLimit) {
-    return ToGrpc(absl::InvalidArgumentError(absl::StrCat("limit: got ", request->limit(), ", allowed: 0..", kMaxListLimit)));
+    return ToGrpc(absl::InvalidArgumentError(
+        absl::StrCat("limit: got ", request->limit(), ", allowed: 0..", kMaxListLimit)));
   }
-  const absl::StatusOr<ContextPage> page =
-      store_->ListContexts(request->limit() == 0 ? kMaxListLimit : request->limit(), request->page_token());
+  const absl::StatusOr<ContextPage> page = store_->ListContexts(
+      request->limit() == 0 ? kMaxListLimit : request->limit(), request->page_token());
   if (!page.ok()) return ToGrpc(page.status());
   for (const ContextRecord& record : page->contexts) *response->add_contexts() = ToProto(record);
   response->set_next_page_token(page->next_page_token);
   return grpc::Status::OK;
 }
 
-grpc::Status KvService::Show(grpc::ServerContext*, const v1::ShowRequest* request, v1::ContextInfo* response) {
+grpc::Status KvService::Show(grpc::ServerContext*, const v1::ShowRequest* request,
+                             v1::ContextInfo* response) {
   const absl::StatusOr<Digest> id = DigestField(request->context_id(), "context_id");
   if (!id.ok()) return ToGrpc(id.status());
   const absl::StatusOr<ContextRecord> record = store_->GetContext(*id);
@@ -204,7 +225,8 @@ grpc::Status KvService::Show(grpc::ServerContext*, const v1::ShowRequest* reques
   return grpc::Status::OK;
 }
 
-grpc::Status KvService::Delete(grpc::ServerContext*, const v1::DeleteRequest* request, v1::DeleteResponse* response) {
+grpc::Status KvService::Delete(grpc::ServerContext*, const v1::DeleteRequest* request,
+                               v1::DeleteResponse* response) {
   const absl::StatusOr<Digest> id = DigestField(request->context_id(), "context_id");
   if (!id.ok()) return ToGrpc(id.status());
   const absl::StatusOr<uint64_t> freed = store_->DeleteContext(*id);
@@ -213,18 +235,21 @@ grpc::Status KvService::Delete(grpc::ServerContext*, const v1::DeleteRequest* re
   return grpc::Status::OK;
 }
 
-grpc::ServerBidiReactor<v1::FetchRequest, v1::FetchResponse>* KvService::Fetch(grpc::CallbackServerContext* context) {
-  if (shutting_down_) return new RefusedFetch(absl::UnavailableError("the server is shutting down"));
+grpc::ServerBidiReactor<v1::FetchRequest, v1::FetchResponse>* KvService::Fetch(
+    grpc::CallbackServerContext* context) {
+  if (shutting_down_)
+    return new RefusedFetch(absl::UnavailableError("the server is shutting down"));
   if (++fetch_streams_ > options_.max_fetch_streams) {
     --fetch_streams_;
-    return new RefusedFetch(absl::ResourceExhaustedError(
-        absl::StrCat("more than ", options_.max_fetch_streams, " fetch streams at once (max_fetch_streams)")));
+    return new RefusedFetch(absl::ResourceExhaustedError(absl::StrCat(
+        "more than ", options_.max_fetch_streams, " fetch streams at once (max_fetch_streams)")));
   }
-  const std::shared_ptr<FetchReactor> reactor = FetchReactor::Start(context, store_, &io_, [this](FetchReactor* done) {
-    absl::MutexLock lock(&mutex_);
-    reactors_.erase(done);
-    --fetch_streams_;
-  });
+  const std::shared_ptr<FetchReactor> reactor =
+      FetchReactor::Start(context, store_, &io_, [this](FetchReactor* done) {
+        absl::MutexLock lock(&mutex_);
+        reactors_.erase(done);
+        --fetch_streams_;
+      });
   absl::MutexLock lock(&mutex_);
   reactors_[reactor.get()] = reactor;
   return reactor.get();

@@ -20,11 +20,11 @@
 namespace sparkv {
 
 struct KvServiceOptions {
-  std::string version;             // GetServerInfo.version
+  std::string version;  // GetServerInfo.version
   std::string default_codec = std::string(kDefaultCodec);
-  int max_fetch_streams = 64;      // more: ResourceExhausted
-  int max_precompute_calls = 64;   // more: ResourceExhausted
-  int io_threads = 2;              // that read items
+  int max_fetch_streams = 64;                            // more: ResourceExhausted
+  int max_precompute_calls = 64;                         // more: ResourceExhausted
+  int io_threads = 2;                                    // that read items
   absl::Duration fetch_stall_limit = absl::Minutes(10);  // a stream on which nothing moves ends
 };
 
@@ -32,20 +32,27 @@ struct KvServiceOptions {
 class KvService : public v1::KvCache::WithCallbackMethod_Fetch<v1::KvCache::Service> {
  public:
   // All must outlive it.
-  KvService(Store* store, Prefiller* prefiller, Precomputer* precomputer, const KvServiceOptions& options);
+  KvService(Store* store, Prefiller* prefiller, Precomputer* precomputer,
+            const KvServiceOptions& options);
   ~KvService() override;
 
   grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest* request,
                              v1::ServerInfo* response) override;
   grpc::Status Precompute(grpc::ServerContext* context, const v1::PrecomputeRequest* request,
                           grpc::ServerWriter<v1::PrecomputeProgress>* writer) override;
-  grpc::Status Lookup(grpc::ServerContext* context, const v1::LookupRequest* request, v1::Manifest* response) override;
-  grpc::Status List(grpc::ServerContext* context, const v1::ListRequest* request, v1::ListResponse* response) override;
-  grpc::Status Show(grpc::ServerContext* context, const v1::ShowRequest* request, v1::ContextInfo* response) override;
-  grpc::Status Delete(grpc::ServerContext* context, const v1::DeleteRequest* request, v1::DeleteResponse* response) override;
-  grpc::ServerBidiReactor<v1::FetchRequest, v1::FetchResponse>* Fetch(grpc::CallbackServerContext* context) override;
+  grpc::Status Lookup(grpc::ServerContext* context, const v1::LookupRequest* request,
+                      v1::Manifest* response) override;
+  grpc::Status List(grpc::ServerContext* context, const v1::ListRequest* request,
+                    v1::ListResponse* response) override;
+  grpc::Status Show(grpc::ServerContext* context, const v1::ShowRequest* request,
+                    v1::ContextInfo* response) override;
+  grpc::Status Delete(grpc::ServerContext* context, const v1::DeleteRequest* request,
+                      v1::DeleteResponse* response) override;
+  grpc::ServerBidiReactor<v1::FetchRequest, v1::FetchResponse>* Fetch(
+      grpc::CallbackServerContext* context) override;
 
-  // Refuses new streams and precomputes with Unavailable and ends the streams that wait. Those that send go on.
+  // Refuses new streams and precomputes with Unavailable and ends the streams that wait. Those that
+  // send go on.
   void BeginShutdown();
   int fetch_streams() const { return fetch_streams_.load(); }
   // Fetches and precomputes under way.

@@ -17,7 +17,8 @@ class LlmPrefiller : public Prefiller {
   KvGeometry geometry() const override;
   uint32_t vocabulary() const override;
   uint32_t context_length() const override;
-  absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw, std::string_view system,
+  absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw,
+                                                std::string_view system,
                                                 const CancelledFn& cancelled) const override;
   absl::Status Prefill(std::span<const int32_t> tokens, KvCache* cache, const CancelToken& cancel,
                        const std::function<void(uint32_t)>& progress) override;

@@ -24,32 +24,39 @@ constexpr const char* kSummary =
     "sparkv-server: prefills long contexts once, stores their KV caches and streams them to edges.";
 constexpr const char* kExamples =
     "\nexample:\n"
-    "  sparkv-server --model SmolLM2-135M-Instruct.Q4_1.gguf --data-dir /var/lib/sparkv --listen 0.0.0.0:7070 \\\n"
+    "  sparkv-server --model SmolLM2-135M-Instruct.Q4_1.gguf --data-dir /var/lib/sparkv --listen "
+    "0.0.0.0:7070 \\\n"
     "                --disk-budget 50GiB --tls-cert server.crt --tls-key server.key\n";
 
 void PrintVersion() {
-  std::printf("sparkv-server %s\ncommit   %s\nbuild    %s, %s\ncpu      %s\n", SPARKV_VERSION, SPARKV_COMMIT,
-              SPARKV_BUILD_TYPE, SPARKV_COMPILER, kernels::CpuFeatures().c_str());
+  std::printf("sparkv-server %s\ncommit   %s\nbuild    %s, %s\ncpu      %s\n", SPARKV_VERSION,
+              SPARKV_COMMIT, SPARKV_BUILD_TYPE, SPARKV_COMPILER, kernels::CpuFeatures().c_str());
 }
 
 absl::Status Serve(const ServerConfig& config, const sigset_t& signals) {
   spdlog::info("sparkv-server {} ({})", SPARKV_VERSION, SPARKV_COMMIT);
   ASSIGN_OR_RETURN(const std::shared_ptr<const Model> model, Model::Load(config.model));
-  spdlog::info("model {} ({}), {} layers, context {}", model->config().name, model->config().architecture,
-               model->config().layers, model->config().context_length);
+  spdlog::info("model {} ({}), {} layers, context {}", model->config().name,
+               model->config().architecture, model->config().layers,
+               model->config().context_length);
   KvServerOptions options = config.server;
   options.service.version = absl::StrCat(SPARKV_VERSION, " (", SPARKV_COMMIT, ")");
   ASSIGN_OR_RETURN(const std::unique_ptr<KvServer> server,
-                   KvServer::Start(std::make_unique<LlmPrefiller>(model, DecoderOptions{.threads = config.threads}), options));
+                   KvServer::Start(std::make_unique<LlmPrefiller>(
+                                       model, DecoderOptions{.threads = config.threads}),
+                                   options));
   const RecoveryReport& recovery = server->store().recovery();
   const StoreUsage usage = server->store().Usage();
-  spdlog::info("store {}: {} contexts, {} of {} bytes", options.store.path, usage.contexts, usage.used_bytes,
-               usage.budget_bytes);
+  spdlog::info("store {}: {} contexts, {} of {} bytes", options.store.path, usage.contexts,
+               usage.used_bytes, usage.budget_bytes);
   if (recovery.removed_files + recovery.dropped_columns != 0) {
-    spdlog::warn("store put right: {} stray files removed, {} columns without their file and {} contexts dropped",
-                 recovery.removed_files, recovery.dropped_columns, recovery.dropped_contexts);
+    spdlog::warn(
+        "store put right: {} stray files removed, {} columns without their file and {} contexts "
+        "dropped",
+        recovery.removed_files, recovery.dropped_columns, recovery.dropped_contexts);
   }
-  if (options.tls.empty()) spdlog::warn("TLS is off: the link is neither encrypted nor authenticated");
+  if (options.tls.empty())
+    spdlog::warn("TLS is off: the link is neither encrypted nor authenticated");
   if (!config.port_file.empty()) {
     RETURN_IF_ERROR(WriteFileDurably(config.port_file, absl::StrCat(server->port(), "\n")));
   }

@@ -35,12 +35,16 @@ struct Precomputer::Job {
   std::optional<absl::StatusOr<ContextRecord>> result;
 };
 
-// Encodes, checks and stores one column at a time on its own thread, so that the engine can go on with the next. Holds one
-// column's raw K/V at most, the engine fills the next meanwhile.
+// Encodes, checks and stores one column at a time on its own thread, so that the engine can go on
+// with the next. Holds one column's raw K/V at most, the engine fills the next meanwhile.
 class Precomputer::ColumnWorker {
  public:
   ColumnWorker(Store* store, ThreadPool* pool, const Prefiller& prefiller, const Job& job)
-      : store_(store), pool_(pool), fingerprint_(prefiller.fingerprint()), geometry_(prefiller.geometry()), job_(job),
+      : store_(store),
+        pool_(pool),
+        fingerprint_(prefiller.fingerprint()),
+        geometry_(prefiller.geometry()),
+        job_(job),
         thread_([this] { Loop(); }) {}
   ~ColumnWorker() {
     {
@@ -65,8 +69,8 @@ class Precomputer::ColumnWorker {
     for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
       column.k.emplace_back(values);
       column.v.emplace_back(values);
-      RETURN_IF_ERROR(cache.ExportBlock(layer, t * kColumnTokens, column.tokens, column.k.back().data(),
-                                        column.v.back().data()));
+      RETURN_IF_ERROR(cache.ExportBlock(layer, t * kColumnTokens, column.tokens,
+                                        column.k.back().data(), column.v.back().data()));
     }
     return column;
   }
@@ -111,18 +115,22 @@ class Precomputer::ColumnWorker {
   absl::Status Encode(const Column& column) const {
     const Digest& key = job_.keys[column.index];
     const BlockShape shape{geometry_.kv_heads, column.tokens, geometry_.head_dim};
-    std::vector<absl::StatusOr<std::vector<std::string>>> planes(geometry_.layers, absl::CancelledError(""));
+    std::vector<absl::StatusOr<std::vector<std::string>>> planes(geometry_.layers,
+                                                                 absl::CancelledError(""));
     ParallelFor(pool_, geometry_.layers, 1, [&](size_t begin, size_t end) {
       for (size_t layer = begin; layer < end; ++layer) {
-        planes[layer] = job_.encoder->EncodeBlock(shape, column.k[layer].data(), column.v[layer].data());
+        planes[layer] =
+            job_.encoder->EncodeBlock(shape, column.k[layer].data(), column.v[layer].data());
       }
     });
-    ASSIGN_OR_RETURN(ColumnWriter writer,
-                     ColumnWriter::Create(geometry_, column.tokens, job_.encoder->info(), fingerprint_, key));
+    ASSIGN_OR_RETURN(
+        ColumnWriter writer,
+        ColumnWriter::Create(geometry_, column.tokens, job_.encoder->info(), fingerprint_, key));
     for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
       if (!planes[layer].ok()) {
-        return absl::Status(planes[layer].status().code(), absl::StrCat("encoding column ", column.index, ", layer ", layer,
-                                                                        ": ", planes[layer].status().message()));
+        return absl::Status(planes[layer].status().code(),
+                            absl::StrCat("encoding column ", column.index, ", layer ", layer, ": ",
+                                         planes[layer].status().message()));
       }
       RETURN_IF_ERROR(writer.AppendLayer(*planes[layer]));
     }
@@ -148,7 +156,8 @@ class Precomputer::ColumnWorker {
       return absl::OkStatus();
     }();
     if (status.ok()) return status;
-    return absl::InternalError(absl::StrCat("column ", column.index, " can't be read back after encoding: ", status.message()));
+    return absl::InternalError(absl::StrCat(
+        "column ", column.index, " can't be read back after encoding: ", status.message()));
   }
 
   Store* const store_;
@@ -165,7 +174,10 @@ class Precomputer::ColumnWorker {
 };
 
 Precomputer::Precomputer(Store* store, Prefiller* prefiller, const PrecomputeOptions& options)
-    : store_(store), prefiller_(prefiller), options_(options), encoders_(std::max(1, options.encode_threads)),
+    : store_(store),
+      prefiller_(prefiller),
+      options_(options),
+      encoders_(std::max(1, options.encode_threads)),
       engine_([this] { EngineLoop(); }) {}
 
 Precomputer::~Precomputer() {
@@ -185,15 +197,18 @@ size_t Precomputer::pending() {
   return jobs_.size();
 }
 
-absl::StatusOr<ContextRecord> Precomputer::Run(const Request& request,
-                                               const std::function<bool(const PrecomputeProgressInfo&)>& on_progress) {
+absl::StatusOr<ContextRecord> Precomputer::Run(
+    const Request& request, const std::function<bool(const PrecomputeProgressInfo&)>& on_progress) {
   const uint32_t most = std::min(prefiller_->context_length(), kMaxContextTokens);
   if (request.tokens.empty() || request.tokens.size() > most) {
-    return absl::InvalidArgumentError(absl::StrCat("tokens: got ", request.tokens.size(), ", allowed: 1..", most));
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens: got ", request.tokens.size(), ", allowed: 1..", most));
   }
   for (size_t i = 0; i < request.tokens.size(); ++i) {
-    if (request.tokens[i] < 0 || static_cast<uint32_t>(request.tokens[i]) >= prefiller_->vocabulary()) {
-      return absl::InvalidArgumentError(absl::StrCat("tokens[", i, "]: got ", request.tokens[i], ", allowed: 0..",
+    if (request.tokens[i] < 0 ||
+        static_cast<uint32_t>(request.tokens[i]) >= prefiller_->vocabulary()) {
+      return absl::InvalidArgumentError(absl::StrCat("tokens[", i, "]: got ", request.tokens[i],
+                                                     ", allowed: 0..",
                                                      prefiller_->vocabulary() - 1));
     }
   }
@@ -214,8 +229,10 @@ absl::StatusOr<ContextRecord> Precomputer::Run(const Request& request,
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::UnavailableError("the server is shutting down");
     const auto it = jobs_.find(made->keys.back());
-    // A cancelled run can't be joined: it may have stopped already. The new one takes over its columns.
-    if (it != jobs_.end() && !it->second->cancel.cancelled() && it->second->tokens == made->tokens) {
+    // A cancelled run can't be joined: it may have stopped already. The new one takes over its
+    // columns.
+    if (it != jobs_.end() && !it->second->cancel.cancelled() &&
+        it->second->tokens == made->tokens) {
       job = it->second;
       if (!request.name.empty()) job->name = request.name;
     } else {
@@ -256,7 +273,9 @@ void Precomputer::EngineLoop() {
     std::shared_ptr<Job> job;
     {
       absl::MutexLock lock(&mutex_);
-      const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); };
+      const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !queue_.empty();
+      };
       mutex_.Await(absl::Condition(&has_work));
       if (queue_.empty()) return;
       job = queue_.front();
@@ -311,8 +330,9 @@ absl::StatusOr<ContextRecord> Precomputer::Work(Job* job) {
   record.columns = job->keys;
   record.level_bytes.assign(static_cast<size_t>(job->encoder->info().planes), 0);
   for (uint32_t t = 0; t < columns; ++t) {
-    ASSIGN_OR_RETURN(const ColumnHeader header,
-                     store_->FindColumn(job->keys[t], prefiller_->fingerprint(), job->codec_digest));
+    ASSIGN_OR_RETURN(
+        const ColumnHeader header,
+        store_->FindColumn(job->keys[t], prefiller_->fingerprint(), job->codec_digest));
     for (uint32_t layer = 0; layer < header.geometry.layers; ++layer) {
       uint64_t sum = 0;
       for (uint32_t p = 0; p < header.planes && p < record.level_bytes.size(); ++p) {
@@ -332,7 +352,8 @@ absl::StatusOr<ContextRecord> Precomputer::Work(Job* job) {
 absl::Status Precomputer::ImportColumn(const Job& job, uint32_t t, KvCache* cache) {
   ASSIGN_OR_RETURN(const std::string blob, store_->ReadColumn(job.keys[t]));
   ASSIGN_OR_RETURN(const ColumnHeader header, ParseColumnHeader(AsBytes(blob)));
-  ASSIGN_OR_RETURN(const BlockDecoder* const decoder, FindDecoder(header.codec_id, header.codec_version));
+  ASSIGN_OR_RETURN(const BlockDecoder* const decoder,
+                   FindDecoder(header.codec_id, header.codec_version));
   const uint32_t begin = t * kColumnTokens;
   RETURN_IF_ERROR(cache->Extend(begin + header.tokens));
   std::vector<uint16_t> k(header.shape().elements()), v(header.shape().elements());
@@ -355,8 +376,9 @@ absl::Status Precomputer::PrefillMissing(Job* job, std::vector<bool> stored, uin
   const uint64_t pages = (uint64_t{end} + kPageTokens - 1) / kPageTokens;
   const uint64_t kv_bytes = pages * kPageTokens * geometry.token_bytes();
   if (kv_bytes > options_.kv_budget_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("the K/V cache of ", end, " tokens takes ", kv_bytes,
-                                                     " bytes, allowed: ", options_.kv_budget_bytes, " (kv_budget)"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the K/V cache of ", end, " tokens takes ", kv_bytes,
+                     " bytes, allowed: ", options_.kv_budget_bytes, " (kv_budget)"));
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<KvPagePool> pool, KvPagePool::Create(geometry, kv_bytes));
   KvCache cache(pool);
@@ -392,14 +414,16 @@ absl::Status Precomputer::PrefillMissing(Job* job, std::vector<bool> stored, uin
   for (uint32_t t = first; t < missing_end && status.ok(); ++t) {
     const uint32_t begin = t * kColumnTokens;
     const uint32_t n = ColumnTokens(total, t);
-    // Prefill again what is stored already is no progress to the caller, but counts for the time left.
+    // Prefill again what is stored already is no progress to the caller, but counts for the time
+    // left.
     const auto progress = [&](uint32_t done) {
       const double elapsed = absl::ToDoubleSeconds(absl::Now() - start);
       const uint32_t walked = begin + done - start_token;
       const double left = walked == 0 ? 0 : elapsed / walked * (end - begin - done);
       Report(job, std::min(total, reused + fresh + (stored[t] ? 0 : done)), left);
     };
-    status = prefiller_->Prefill(std::span(job->tokens).subspan(begin, n), &cache, job->cancel, progress);
+    status = prefiller_->Prefill(std::span(job->tokens).subspan(begin, n), &cache, job->cancel,
+                                 progress);
     if (!status.ok()) break;
     if (stored[t]) continue;
     progress(n);

@@ -1,5 +1,5 @@
-// What the server needs of a model. The real one is llm_prefiller.h; tests use a deterministic fake, so that store,
-// precompute and service run without LibTorch.
+// What the server needs of a model. The real one is llm_prefiller.h; tests use a deterministic
+// fake, so that store, precompute and service run without LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,17 @@ class Prefiller {
   virtual KvGeometry geometry() const = 0;  // dtype f16: what the container stores
   virtual uint32_t vocabulary() const = 0;
   virtual uint32_t context_length() const = 0;
-  // The ids of a document as a stored context has them: within the chat template's opening, or plain with `raw`.
-  // Thread-safe. InvalidArgument for text that gives no token or is too long; Cancelled.
-  virtual absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw, std::string_view system,
+  // The ids of a document as a stored context has them: within the chat template's opening, or
+  // plain with `raw`. Thread-safe. InvalidArgument for text that gives no token or is too long;
+  // Cancelled.
+  virtual absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw,
+                                                        std::string_view system,
                                                         const CancelledFn& cancelled) const = 0;
 
-  // Called by one thread only. Runs tokens at positions [cache->tokens(), + size) and extends the cache;
-  // progress(tokens done of this call) between steps. Cancelled leaves the cache as it was.
-  virtual absl::Status Prefill(std::span<const int32_t> tokens, KvCache* cache, const CancelToken& cancel,
+  // Called by one thread only. Runs tokens at positions [cache->tokens(), + size) and extends the
+  // cache; progress(tokens done of this call) between steps. Cancelled leaves the cache as it was.
+  virtual absl::Status Prefill(std::span<const int32_t> tokens, KvCache* cache,
+                               const CancelToken& cancel,
                                const std::function<void(uint32_t)>& progress) = 0;
 };
 

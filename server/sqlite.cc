@@ -9,16 +9,21 @@ namespace sparkv {
 namespace {
 
 absl::Status ErrorOf(sqlite3* db, int code) {
-  const std::string text = absl::StrCat("database: ", db != nullptr ? sqlite3_errmsg(db) : sqlite3_errstr(code));
+  const std::string text =
+      absl::StrCat("database: ", db != nullptr ? sqlite3_errmsg(db) : sqlite3_errstr(code));
   switch (code & 0xff) {
-    case SQLITE_FULL: return absl::ResourceExhaustedError(text);
+    case SQLITE_FULL:
+      return absl::ResourceExhaustedError(text);
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB: return absl::DataLossError(text);
+    case SQLITE_NOTADB:
+      return absl::DataLossError(text);
     case SQLITE_CONSTRAINT:
     case SQLITE_MISUSE:
     case SQLITE_RANGE:
-    case SQLITE_ERROR: return absl::InternalError(text);
-    default: return absl::UnavailableError(text);
+    case SQLITE_ERROR:
+      return absl::InternalError(text);
+    default:
+      return absl::UnavailableError(text);
   }
 }
 
@@ -31,12 +36,13 @@ SqlStatement& SqlStatement::Bind(int index, int64_t value) {
   return *this;
 }
 SqlStatement& SqlStatement::BindText(int index, std::string_view text) {
-  sqlite3_bind_text64(statement_, index, text.data() != nullptr ? text.data() : "", text.size(), SQLITE_TRANSIENT,
-                      SQLITE_UTF8);
+  sqlite3_bind_text64(statement_, index, text.data() != nullptr ? text.data() : "", text.size(),
+                      SQLITE_TRANSIENT, SQLITE_UTF8);
   return *this;
 }
 SqlStatement& SqlStatement::BindBlob(int index, std::string_view bytes) {
-  sqlite3_bind_blob64(statement_, index, bytes.data() != nullptr ? bytes.data() : "", bytes.size(), SQLITE_TRANSIENT);
+  sqlite3_bind_blob64(statement_, index, bytes.data() != nullptr ? bytes.data() : "", bytes.size(),
+                      SQLITE_TRANSIENT);
   return *this;
 }
 SqlStatement& SqlStatement::Bind(int index, const Digest& digest) {
@@ -56,14 +62,16 @@ int64_t SqlStatement::Int(int column) const { return sqlite3_column_int64(statem
 
 std::string_view SqlStatement::Bytes(int column) const {
   const void* data = sqlite3_column_blob(statement_, column);
-  return {static_cast<const char*>(data), static_cast<size_t>(sqlite3_column_bytes(statement_, column))};
+  return {static_cast<const char*>(data),
+          static_cast<size_t>(sqlite3_column_bytes(statement_, column))};
 }
 
 absl::StatusOr<Digest> SqlStatement::ReadDigest(int column) const {
   const std::string_view bytes = Bytes(column);
   Digest digest;
   if (bytes.size() != digest.size()) {
-    return absl::DataLossError(absl::StrCat("database: a digest of ", bytes.size(), " bytes, needs 32"));
+    return absl::DataLossError(
+        absl::StrCat("database: a digest of ", bytes.size(), " bytes, needs 32"));
   }
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(digest.data()));
   return digest;
@@ -71,8 +79,9 @@ absl::StatusOr<Digest> SqlStatement::ReadDigest(int column) const {
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
   sqlite3* raw = nullptr;
-  const int code = sqlite3_open_v2(path.c_str(), &raw,
-                                   SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
+  const int code =
+      sqlite3_open_v2(path.c_str(), &raw,
+                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
   std::unique_ptr<Database> db(new Database(raw));
   if (code != SQLITE_OK) return ErrorOf(raw, code);
   sqlite3_extended_result_codes(raw, 1);
@@ -92,7 +101,8 @@ absl::Status Database::Exec(const char* sql) {
 
 absl::StatusOr<SqlStatement> Database::Prepare(std::string_view sql) {
   sqlite3_stmt* statement = nullptr;
-  const int code = sqlite3_prepare_v2(db_, sql.data(), static_cast<int>(sql.size()), &statement, nullptr);
+  const int code =
+      sqlite3_prepare_v2(db_, sql.data(), static_cast<int>(sql.size()), &statement, nullptr);
   if (code != SQLITE_OK) return ErrorOf(db_, code);
   return SqlStatement(statement);
 }

@@ -20,7 +20,9 @@ class SqlStatement {
  public:
   explicit SqlStatement(sqlite3_stmt* statement) : statement_(statement) {}
   ~SqlStatement();
-  SqlStatement(SqlStatement&& other) noexcept : statement_(other.statement_) { other.statement_ = nullptr; }
+  SqlStatement(SqlStatement&& other) noexcept : statement_(other.statement_) {
+    other.statement_ = nullptr;
+  }
   SqlStatement& operator=(SqlStatement&&) = delete;
 
   // Parameters from 1 on. The bytes are copied.
@@ -44,7 +46,8 @@ class SqlStatement {
   sqlite3_stmt* statement_;
 };
 
-// ResourceExhausted: disk full; DataLoss: the file is damaged or no database; Unavailable: anything else the disk refuses.
+// ResourceExhausted: disk full; DataLoss: the file is damaged or no database; Unavailable: anything
+// else the disk refuses.
 class Database {
  public:
   // Opens or creates, with WAL and synchronous=FULL: a committed transaction survives power loss.

@@ -11,11 +11,11 @@ using Catch::Approx;
 #include "absl/status/status.h"
 
 // REQUIRE that a Status or StatusOr is ok, printing its message otherwise.
-#define REQUIRE_OK(expr)                                    \
-  do {                                                      \
-    const auto& sparkv_result_ = (expr);                    \
-    INFO(::sparkv::testing::StatusText(sparkv_result_));    \
-    REQUIRE(sparkv_result_.ok());                           \
+#define REQUIRE_OK(expr)                                 \
+  do {                                                   \
+    const auto& sparkv_result_ = (expr);                 \
+    INFO(::sparkv::testing::StatusText(sparkv_result_)); \
+    REQUIRE(sparkv_result_.ok());                        \
   } while (false)
 
 namespace sparkv::testing {
@@ -26,12 +26,13 @@ std::string StatusText(const T& s) {
 }
 }  // namespace sparkv::testing
 
-// SKIP(reason): Catch2 3.3+ has it; with 2.x the case prints a line that ctest turns into "Skipped".
+// SKIP(reason): Catch2 3.3+ has it; with 2.x the case prints a line that ctest turns into
+// "Skipped".
 #ifndef SKIP
-#define SKIP(reason)                                              \
-  do {                                                            \
-    std::cout << "SPARKV_TEST_SKIPPED: " << reason << std::endl;  \
-    SUCCEED("skipped");                                           \
-    return;                                                       \
+#define SKIP(reason)                                             \
+  do {                                                           \
+    std::cout << "SPARKV_TEST_SKIPPED: " << reason << std::endl; \
+    SUCCEED("skipped");                                          \
+    return;                                                      \
   } while (false)
 #endif

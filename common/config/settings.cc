@@ -25,9 +25,7 @@ namespace {
 // Abseil's string_view is the standard's in some builds and another type in others.
 absl::string_view Piece(std::string_view s) { return {s.data(), s.size()}; }
 template <typename T>
-const T& Piece(const T& value)
-  requires(!std::is_convertible_v<const T&, std::string_view>)
-{
+const T& Piece(const T& value) requires(!std::is_convertible_v<const T&, std::string_view>) {
   return value;
 }
 template <typename... T>
@@ -39,29 +37,38 @@ constexpr uint64_t kMaxConfigFileBytes = 1 << 20;
 
 std::string_view TypeName(SettingType type) {
   switch (type) {
-    case SettingType::kString: return "text";
-    case SettingType::kInt: return "an integer";
-    case SettingType::kBytes: return "a size such as 4096, 64KiB or 10GiB";
-    case SettingType::kDouble: return "a number";
-    case SettingType::kBool: return "true or false";
-    case SettingType::kDuration: return "a duration such as 300ms, 1.5s or 2m";
+    case SettingType::kString:
+      return "text";
+    case SettingType::kInt:
+      return "an integer";
+    case SettingType::kBytes:
+      return "a size such as 4096, 64KiB or 10GiB";
+    case SettingType::kDouble:
+      return "a number";
+    case SettingType::kBool:
+      return "true or false";
+    case SettingType::kDuration:
+      return "a duration such as 300ms, 1.5s or 2m";
   }
   return "?";
 }
 
 std::string_view SourceName(SettingSource source) {
   switch (source) {
-    case SettingSource::kDefault: return "default";
-    case SettingSource::kFile: return "file";
-    case SettingSource::kEnvironment: return "environment";
-    case SettingSource::kFlag: return "flag";
+    case SettingSource::kDefault:
+      return "default";
+    case SettingSource::kFile:
+      return "file";
+    case SettingSource::kEnvironment:
+      return "environment";
+    case SettingSource::kFlag:
+      return "flag";
   }
   return "?";
 }
 
 std::string Number(double v) {
-  return v == std::floor(v) && std::abs(v) < 1e15 ? Cat(static_cast<int64_t>(v))
-                                                  : Cat(v);
+  return v == std::floor(v) && std::abs(v) < 1e15 ? Cat(static_cast<int64_t>(v)) : Cat(v);
 }
 
 // "allowed: 1..64", "allowed: at least 1", or "" without a limit.
@@ -172,16 +179,27 @@ absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
       Cat("'", text, "' is not a size; give bytes or a unit, for instance 4096, 64KiB, 10GiB"));
   const std::string trimmed(absl::StripAsciiWhitespace(Piece(text)));
   size_t digits = 0;
-  while (digits < trimmed.size() && (absl::ascii_isdigit(trimmed[digits]) || trimmed[digits] == '.')) ++digits;
+  while (digits < trimmed.size() &&
+         (absl::ascii_isdigit(trimmed[digits]) || trimmed[digits] == '.'))
+    ++digits;
   if (digits == 0) return bad;
   const std::string number = trimmed.substr(0, digits);
-  const std::string unit = absl::AsciiStrToLower(absl::StripAsciiWhitespace(trimmed.substr(digits)));
-  static const std::map<std::string, uint64_t> kUnits = {
-      {"", 1},           {"b", 1},
-      {"k", 1ull << 10}, {"kib", 1ull << 10}, {"kb", 1000ull},
-      {"m", 1ull << 20}, {"mib", 1ull << 20}, {"mb", 1000ull * 1000},
-      {"g", 1ull << 30}, {"gib", 1ull << 30}, {"gb", 1000ull * 1000 * 1000},
-      {"t", 1ull << 40}, {"tib", 1ull << 40}, {"tb", 1000ull * 1000 * 1000 * 1000}};
+  const std::string unit =
+      absl::AsciiStrToLower(absl::StripAsciiWhitespace(trimmed.substr(digits)));
+  static const std::map<std::string, uint64_t> kUnits = {{"", 1},
+                                                         {"b", 1},
+                                                         {"k", 1ull << 10},
+                                                         {"kib", 1ull << 10},
+                                                         {"kb", 1000ull},
+                                                         {"m", 1ull << 20},
+                                                         {"mib", 1ull << 20},
+                                                         {"mb", 1000ull * 1000},
+                                                         {"g", 1ull << 30},
+                                                         {"gib", 1ull << 30},
+                                                         {"gb", 1000ull * 1000 * 1000},
+                                                         {"t", 1ull << 40},
+                                                         {"tib", 1ull << 40},
+                                                         {"tb", 1000ull * 1000 * 1000 * 1000}};
   const auto it = kUnits.find(unit);
   if (it == kUnits.end()) return bad;
   uint64_t value = 0;
@@ -294,7 +312,8 @@ absl::StatusOr<Settings::Value> Settings::Parse(const Setting& s, std::string_vi
       break;
     }
     case SettingType::kDouble:
-      if (!absl::SimpleAtod(Piece(text), &value.real) || !std::isfinite(value.real)) return wrong_type();
+      if (!absl::SimpleAtod(Piece(text), &value.real) || !std::isfinite(value.real))
+        return wrong_type();
       magnitude = value.real;
       break;
     case SettingType::kBool: {
@@ -342,7 +361,8 @@ absl::Status Settings::LoadEnvironment(const char* const* environment) {
   for (; env != nullptr && *env != nullptr; ++env) {
     const std::string_view entry = *env;
     const size_t eq = entry.find('=');
-    if (eq == std::string_view::npos || entry.substr(0, env_prefix_.size()) != env_prefix_) continue;
+    if (eq == std::string_view::npos || entry.substr(0, env_prefix_.size()) != env_prefix_)
+      continue;
     const std::string_view name = entry.substr(0, eq);
     if (name == names[0]) continue;
     const auto it = std::find(names.begin() + 1, names.end(), name);
@@ -368,26 +388,27 @@ absl::Status Settings::LoadToml(std::string_view text, const std::string& name) 
     return absl::InvalidArgumentError(
         Cat(name, ":", e.source().begin.line, ": ", std::string_view(e.description())));
   }
-  return ForEachLeaf(parsed.table(), "", [&](const std::string& key, const toml::node& node) -> absl::Status {
-    const std::string origin = Cat(name, ":", node.source().begin.line);
-    const Setting* s = Find(key);
-    if (s == nullptr) {
-      return absl::InvalidArgumentError(
-          Cat(origin, ": unknown key '", key, "'", Suggestion(key, Keys())));
-    }
-    const std::optional<std::string> value = TomlText(node, s->type);
-    if (!value) {
-      return absl::InvalidArgumentError(Cat(origin, ": ", key, " must be ", TypeName(s->type)));
-    }
-    return Set(*s, *value, SettingSource::kFile, origin);
-  });
+  return ForEachLeaf(
+      parsed.table(), "", [&](const std::string& key, const toml::node& node) -> absl::Status {
+        const std::string origin = Cat(name, ":", node.source().begin.line);
+        const Setting* s = Find(key);
+        if (s == nullptr) {
+          return absl::InvalidArgumentError(
+              Cat(origin, ": unknown key '", key, "'", Suggestion(key, Keys())));
+        }
+        const std::optional<std::string> value = TomlText(node, s->type);
+        if (!value) {
+          return absl::InvalidArgumentError(Cat(origin, ": ", key, " must be ", TypeName(s->type)));
+        }
+        return Set(*s, *value, SettingSource::kFile, origin);
+      });
 }
 
 absl::Status Settings::CheckRequired() const {
   for (const Setting& s : table_) {
     if (s.required && values_.at(s.key).text.empty()) {
       return absl::InvalidArgumentError(Cat(s.key, " is not set; give ", FlagName(s.key), ", ",
-                                                     VariableName(s.key), " or the key in a --config file"));
+                                            VariableName(s.key), " or the key in a --config file"));
     }
   }
   return absl::OkStatus();
@@ -405,8 +426,9 @@ absl::StatusOr<Settings::CommandLine> Settings::Load(const std::vector<std::stri
     const std::string& arg = args[i];
     if (only_arguments || arg.size() < 2 || arg[0] != '-') {
       if (line.arguments.size() == max_arguments) {
-        return absl::InvalidArgumentError(Cat(
-            "unexpected argument '", arg, "'", max_arguments == 0 ? "; only --flags are taken" : ""));
+        return absl::InvalidArgumentError(
+            Cat("unexpected argument '", arg, "'",
+                max_arguments == 0 ? "; only --flags are taken" : ""));
       }
       line.arguments.push_back(arg);
       continue;
@@ -449,7 +471,8 @@ absl::StatusOr<Settings::CommandLine> Settings::Load(const std::vector<std::stri
     for (const char* const* env = environment != nullptr ? environment : ::environ;
          env != nullptr && *env != nullptr; ++env) {
       const std::string_view entry = *env;
-      if (entry.substr(0, variable.size()) == variable) line.config_file = entry.substr(variable.size());
+      if (entry.substr(0, variable.size()) == variable)
+        line.config_file = entry.substr(variable.size());
     }
   }
   if (!line.config_file.empty()) RETURN_IF_ERROR(LoadFile(line.config_file));
@@ -467,12 +490,16 @@ const Settings::Value& Settings::Get(std::string_view key, SettingType type) con
   return values_.find(key)->second;
 }
 
-const std::string& Settings::GetString(std::string_view key) const { return Get(key, SettingType::kString).text; }
+const std::string& Settings::GetString(std::string_view key) const {
+  return Get(key, SettingType::kString).text;
+}
 int64_t Settings::GetInt(std::string_view key) const { return Get(key, SettingType::kInt).integer; }
 uint64_t Settings::GetBytes(std::string_view key) const {
   return static_cast<uint64_t>(Get(key, SettingType::kBytes).integer);
 }
-double Settings::GetDouble(std::string_view key) const { return Get(key, SettingType::kDouble).real; }
+double Settings::GetDouble(std::string_view key) const {
+  return Get(key, SettingType::kDouble).real;
+}
 bool Settings::GetBool(std::string_view key) const { return Get(key, SettingType::kBool).boolean; }
 absl::Duration Settings::GetDuration(std::string_view key) const {
   return Get(key, SettingType::kDuration).duration;
@@ -510,13 +537,15 @@ std::string Settings::Print() const {
                           s.type == SettingType::kDuration;
       // An unset number has no TOML form; it stays a comment.
       const bool unset = value.text.empty() && s.type != SettingType::kString;
-      out += Cat(unset ? "# " : "", name, " = ", quoted ? TomlString(value.text) : value.text, "\n");
+      out +=
+          Cat(unset ? "# " : "", name, " = ", quoted ? TomlString(value.text) : value.text, "\n");
     }
   }
   return out;
 }
 
-std::string Settings::Help(std::string_view program, std::string_view summary, std::string_view tail) const {
+std::string Settings::Help(std::string_view program, std::string_view summary,
+                           std::string_view tail) const {
   std::string out = Cat(summary, "\n\nusage: ", program, " [--flag value]...\n\n");
   const auto line = [&out](std::string_view flag, std::string_view text) {
     out += Cat("  ", flag, std::string(flag.size() < 26 ? 26 - flag.size() : 1, ' '), text, "\n");

@@ -17,7 +17,8 @@ constexpr uint64_t kMaxTensorNameBytes = 1024;
 
 // A name from the file, printable and short, for messages.
 std::string Shown(std::string_view name) {
-  std::string out = absl::CHexEscape(absl::string_view(name.data(), std::min<size_t>(name.size(), 80)));
+  std::string out =
+      absl::CHexEscape(absl::string_view(name.data(), std::min<size_t>(name.size(), 80)));
   if (name.size() > 80) out += "...";
   return out;
 }
@@ -26,11 +27,12 @@ absl::Status Prefixed(const absl::Status& status, const std::string& what) {
   return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
 }
 
-absl::StatusOr<std::string_view> ReadString(ByteReader* reader, std::string_view what, uint64_t most) {
+absl::StatusOr<std::string_view> ReadString(ByteReader* reader, std::string_view what,
+                                            uint64_t most) {
   ASSIGN_OR_RETURN(const uint64_t length, reader->Read<uint64_t>(what));
   if (length > reader->remaining()) {
-    return absl::DataLossError(absl::StrCat(std::string(what), ": length ", length, ", but ", reader->remaining(),
-                                            " bytes are left in the file"));
+    return absl::DataLossError(absl::StrCat(std::string(what), ": length ", length, ", but ",
+                                            reader->remaining(), " bytes are left in the file"));
   }
   if (length > most) {
     return absl::InvalidArgumentError(
@@ -51,8 +53,9 @@ absl::StatusOr<GgufValue> ReadArray(ByteReader* reader) {
   }
   const uint64_t least = strings ? 8 : fixed;  // bytes that each element takes at least
   if (count > reader->remaining() / least) {
-    return absl::DataLossError(absl::StrCat("an array of ", count, " ", GgufTypeName(element), ", but ",
-                                            reader->remaining(), " bytes are left in the file"));
+    return absl::DataLossError(absl::StrCat("an array of ", count, " ", GgufTypeName(element),
+                                            ", but ", reader->remaining(),
+                                            " bytes are left in the file"));
   }
   const size_t begin = reader->offset();
   ByteReader start = *reader;
@@ -65,7 +68,8 @@ absl::StatusOr<GgufValue> ReadArray(ByteReader* reader) {
   } else {
     RETURN_IF_ERROR(reader->ReadBytes(count * fixed, "array").status());
   }
-  ASSIGN_OR_RETURN(const std::span<const uint8_t> raw, start.ReadBytes(reader->offset() - begin, "array"));
+  ASSIGN_OR_RETURN(const std::span<const uint8_t> raw,
+                   start.ReadBytes(reader->offset() - begin, "array"));
   return GgufValue(static_cast<GgufType>(element), count, raw);
 }
 
@@ -78,7 +82,9 @@ absl::StatusOr<GgufValue> ReadValue(ByteReader* reader) {
     return GgufValue(GgufType::kString, AsBytes(text));
   }
   const uint32_t fixed = GgufFixedBytes(type);
-  if (fixed == 0) return absl::InvalidArgumentError(absl::StrCat(GgufTypeName(type), " is not a GGUF value type"));
+  if (fixed == 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat(GgufTypeName(type), " is not a GGUF value type"));
   ASSIGN_OR_RETURN(const std::span<const uint8_t> raw, reader->ReadBytes(fixed, "value"));
   if (type == static_cast<uint32_t>(GgufType::kBool) && raw[0] > 1) {
     return absl::InvalidArgumentError(absl::StrCat("a BOOL of ", raw[0], ", allowed: 0, 1"));
@@ -89,10 +95,10 @@ absl::StatusOr<GgufValue> ReadValue(ByteReader* reader) {
 // What a person calls a tensor type that the ggml library defines and this build doesn't read.
 std::string TensorTypeName(uint32_t type) {
   constexpr std::pair<uint32_t, const char*> kOthers[] = {
-      {9, "Q8_1"},     {15, "Q8_K"},   {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"},
-      {20, "IQ4_NL"},  {21, "IQ3_S"},  {22, "IQ2_S"},   {23, "IQ4_XS"}, {24, "I8"},      {25, "I16"},
-      {26, "I32"},     {27, "I64"},    {28, "F64"},     {29, "IQ1_M"},  {34, "TQ1_0"},   {35, "TQ2_0"},
-      {39, "MXFP4"}};
+      {9, "Q8_1"},   {15, "Q8_K"},   {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
+      {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"},   {22, "IQ2_S"},  {23, "IQ4_XS"},
+      {24, "I8"},    {25, "I16"},    {26, "I32"},     {27, "I64"},    {28, "F64"},
+      {29, "IQ1_M"}, {34, "TQ1_0"},  {35, "TQ2_0"},   {39, "MXFP4"}};
   for (const auto& [id, name] : kOthers) {
     if (id == type) return absl::StrCat(name, " (", type, ")");
   }
@@ -100,7 +106,8 @@ std::string TensorTypeName(uint32_t type) {
 }
 
 // Reads one tensor info; the offset is still relative to the data section.
-absl::StatusOr<GgufTensor> ReadTensorInfo(ByteReader* reader, std::string_view name, uint64_t* bytes) {
+absl::StatusOr<GgufTensor> ReadTensorInfo(ByteReader* reader, std::string_view name,
+                                          uint64_t* bytes) {
   GgufTensor tensor;
   tensor.name = name;
   ASSIGN_OR_RETURN(tensor.n_dims, reader->Read<uint32_t>("dimension count"));
@@ -111,7 +118,8 @@ absl::StatusOr<GgufTensor> ReadTensorInfo(ByteReader* reader, std::string_view n
   uint64_t values = 1;
   for (uint32_t i = 0; i < tensor.n_dims; ++i) {
     ASSIGN_OR_RETURN(tensor.dims[i], reader->Read<uint64_t>("dimension"));
-    if (tensor.dims[i] == 0) return absl::InvalidArgumentError(absl::StrCat("dimension ", i, " is 0"));
+    if (tensor.dims[i] == 0)
+      return absl::InvalidArgumentError(absl::StrCat("dimension ", i, " is 0"));
     if (!CheckedMul(values, tensor.dims[i], &values)) {
       return absl::InvalidArgumentError(absl::StrCat("dimension ", i, " is ", tensor.dims[i],
                                                      ": the number of values overflows"));
@@ -120,13 +128,14 @@ absl::StatusOr<GgufTensor> ReadTensorInfo(ByteReader* reader, std::string_view n
   ASSIGN_OR_RETURN(const uint32_t type, reader->Read<uint32_t>("type"));
   const kernels::GgmlTypeInfo* info = kernels::FindGgmlType(type);
   if (info == nullptr) {
-    return absl::UnimplementedError(absl::StrCat(
-        "tensor type ", TensorTypeName(type),
-        " is not supported; supported: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K"));
+    return absl::UnimplementedError(absl::StrCat("tensor type ", TensorTypeName(type),
+                                                 " is not supported; supported: F32 F16 BF16 Q4_0 "
+                                                 "Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K"));
   }
   if (tensor.dims[0] % info->block_values != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("rows of ", tensor.dims[0], " values of type ", info->name,
-                                                   ", allowed: multiples of ", info->block_values));
+    return absl::InvalidArgumentError(absl::StrCat("rows of ", tensor.dims[0], " values of type ",
+                                                   info->name, ", allowed: multiples of ",
+                                                   info->block_values));
   }
   tensor.type = info->type;
   if (!CheckedMul(values / info->block_values, info->block_bytes, bytes)) {
@@ -175,19 +184,22 @@ absl::Status GgufReader::ParseAll() {
                                             " bytes are left in the file"));
   }
   if (n_tensors > reader.remaining() / sizeof(uint64_t)) {
-    return absl::DataLossError(absl::StrCat("tensor count ", n_tensors, ", but ", reader.remaining(),
-                                            " bytes are left in the file"));
+    return absl::DataLossError(absl::StrCat("tensor count ", n_tensors, ", but ",
+                                            reader.remaining(), " bytes are left in the file"));
   }
   if (n_keys > kMaxGgufKeys) {
-    return absl::InvalidArgumentError(absl::StrCat("metadata count ", n_keys, ", allowed: ", kMaxGgufKeys));
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata count ", n_keys, ", allowed: ", kMaxGgufKeys));
   }
   if (n_tensors > kMaxGgufTensors) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor count ", n_tensors, ", allowed: ", kMaxGgufTensors));
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor count ", n_tensors, ", allowed: ", kMaxGgufTensors));
   }
   for (uint64_t i = 0; i < n_keys; ++i) {
     const absl::StatusOr<std::string_view> key = ReadString(&reader, "key", kMaxKeyBytes);
     if (!key.ok()) return Prefixed(key.status(), absl::StrCat("metadata ", i));
-    if (key->empty()) return absl::InvalidArgumentError(absl::StrCat("metadata ", i, ": the key is empty"));
+    if (key->empty())
+      return absl::InvalidArgumentError(absl::StrCat("metadata ", i, ": the key is empty"));
     const absl::StatusOr<GgufValue> value = ReadValue(&reader);
     if (!value.ok()) return Prefixed(value.status(), absl::StrCat("key ", Shown(*key)));
     if (!key_index_.emplace(*key, metadata_.size()).second) {
@@ -205,7 +217,8 @@ absl::Status GgufReader::ParseAll() {
     alignment = *value->AsUint();
     if (!std::has_single_bit(alignment) || alignment > kMaxGgufAlignment) {
       return absl::InvalidArgumentError(absl::StrCat("key general.alignment is ", alignment,
-                                                     ", allowed: powers of two up to ", kMaxGgufAlignment));
+                                                     ", allowed: powers of two up to ",
+                                                     kMaxGgufAlignment));
     }
   }
 
@@ -213,7 +226,8 @@ absl::Status GgufReader::ParseAll() {
   for (uint64_t i = 0; i < n_tensors; ++i) {
     const absl::StatusOr<std::string_view> name = ReadString(&reader, "name", kMaxTensorNameBytes);
     if (!name.ok()) return Prefixed(name.status(), absl::StrCat("tensor ", i));
-    if (name->empty()) return absl::InvalidArgumentError(absl::StrCat("tensor ", i, ": the name is empty"));
+    if (name->empty())
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", i, ": the name is empty"));
     uint64_t bytes = 0;
     absl::StatusOr<GgufTensor> tensor = ReadTensorInfo(&reader, *name, &bytes);
     if (!tensor.ok()) return Prefixed(tensor.status(), absl::StrCat("tensor ", Shown(*name)));
@@ -228,15 +242,16 @@ absl::Status GgufReader::ParseAll() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     GgufTensor& tensor = tensors_[i];
     if (tensor.offset % alignment != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", Shown(tensor.name), ": offset ", tensor.offset,
-                                                     " is no multiple of the alignment ", alignment));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", Shown(tensor.name), ": offset ", tensor.offset,
+                       " is no multiple of the alignment ", alignment));
     }
     uint64_t begin, end;
     if (!CheckedAdd(data, tensor.offset, &begin) || !CheckedAdd(begin, sizes[i], &end) ||
         end > bytes_.size()) {
-      return absl::DataLossError(absl::StrCat("tensor ", Shown(tensor.name), ": ", sizes[i], " bytes at offset ",
-                                              tensor.offset, " of the data, which begins at ", data,
-                                              "; the file has ", bytes_.size(), " bytes"));
+      return absl::DataLossError(absl::StrCat(
+          "tensor ", Shown(tensor.name), ": ", sizes[i], " bytes at offset ", tensor.offset,
+          " of the data, which begins at ", data, "; the file has ", bytes_.size(), " bytes"));
     }
     tensor.offset = begin;
     tensor.data = bytes_.subspan(begin, sizes[i]);
@@ -256,7 +271,8 @@ const GgufTensor* GgufReader::FindTensor(std::string_view name) const {
 
 absl::StatusOr<const GgufValue*> GgufReader::Require(std::string_view key) const {
   const GgufValue* value = Find(key);
-  if (value == nullptr) return absl::NotFoundError(absl::StrCat("key ", std::string(key), " is missing"));
+  if (value == nullptr)
+    return absl::NotFoundError(absl::StrCat("key ", std::string(key), " is missing"));
   return value;
 }
 
@@ -274,7 +290,8 @@ absl::StatusOr<uint32_t> GgufReader::GetU32(std::string_view key) const {
   ASSIGN_OR_RETURN(const GgufValue* value, Require(key));
   ASSIGN_OR_RETURN(const uint64_t wide, Named(key, value->AsUint()));
   if (wide > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("key ", std::string(key), " is ", wide, ", expected at most ",
+    return absl::InvalidArgumentError(absl::StrCat("key ", std::string(key), " is ", wide,
+                                                   ", expected at most ",
                                                    std::numeric_limits<uint32_t>::max()));
   }
   return static_cast<uint32_t>(wide);
@@ -319,7 +336,8 @@ absl::StatusOr<bool> GgufReader::GetBoolOr(std::string_view key, bool absent) co
   if (!Has(key)) return absent;
   return GetBool(key);
 }
-absl::StatusOr<std::string_view> GgufReader::GetStringOr(std::string_view key, std::string_view absent) const {
+absl::StatusOr<std::string_view> GgufReader::GetStringOr(std::string_view key,
+                                                         std::string_view absent) const {
   if (!Has(key)) return absent;
   return GetString(key);
 }

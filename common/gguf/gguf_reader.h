@@ -1,15 +1,18 @@
 // Reads GGUF files, versions 2 and 3, little-endian.
 //
 //   1. "GGUF", version u32, tensor count u64, metadata count u64
-//   2. metadata: key (length u64, bytes), type u32, value; an array: element type u32, count u64, elements
-//   3. tensor infos: name, dimension count u32, dimensions u64 (fastest first), type u32, offset u64
+//   2. metadata: key (length u64, bytes), type u32, value; an array: element type u32, count u64,
+//   elements
+//   3. tensor infos: name, dimension count u32, dimensions u64 (fastest first), type u32, offset
+//   u64
 //   4. padding to general.alignment (a power of two, UINT32, 32 when absent)
 //   5. tensor data; offsets count from here and are multiples of the alignment
 //
-// Nothing is trusted: every length and count is compared with the bytes left before it is used, and memory is bounded by
-// the limits below. Errors are InvalidArgument (a value out of range), DataLoss (truncated) or Unimplemented (version,
-// tensor type, big-endian), and name the key, tensor and dimension. One tensor of an unsupported type refuses the whole
-// file: a model that lacks a tensor can't run, and the error comes before any work is done. Empty tensors (a dimension
+// Nothing is trusted: every length and count is compared with the bytes left before it is used, and
+// memory is bounded by the limits below. Errors are InvalidArgument (a value out of range),
+// DataLoss (truncated) or Unimplemented (version, tensor type, big-endian), and name the key,
+// tensor and dimension. One tensor of an unsupported type refuses the whole file: a model that
+// lacks a tensor can't run, and the error comes before any work is done. Empty tensors (a dimension
 // of 0) and arrays of arrays are refused as well; tensors may share bytes.
 #pragma once
 
@@ -31,8 +34,8 @@ namespace sparkv {
 
 inline constexpr uint64_t kMaxGgufAlignment = uint64_t{1} << 20;
 inline constexpr uint32_t kMaxGgufDims = 4;
-inline constexpr uint64_t kMaxGgufKeys = 65536;      // real files hold tens
-inline constexpr uint64_t kMaxGgufTensors = 65536;   // real files hold some thousands
+inline constexpr uint64_t kMaxGgufKeys = 65536;     // real files hold tens
+inline constexpr uint64_t kMaxGgufTensors = 65536;  // real files hold some thousands
 
 struct GgufTensor {
   std::string_view name;

@@ -46,7 +46,8 @@ std::string ShowArray(const GgufValue& value) {
 
 std::string ShowValue(const GgufValue& value) {
   if (value.type() == GgufType::kArray) return ShowArray(value);
-  if (const auto text = value.AsString(); text.ok()) return absl::StrCat("\"", Escaped(*text), "\"");
+  if (const auto text = value.AsString(); text.ok())
+    return absl::StrCat("\"", Escaped(*text), "\"");
   if (const auto flag = value.AsBool(); flag.ok()) return *flag ? "true" : "false";
   if (const auto integer = value.AsInt(); integer.ok()) return absl::StrCat(*integer);
   if (const auto integer = value.AsUint(); integer.ok()) return absl::StrCat(*integer);
@@ -57,17 +58,19 @@ std::string ShowValue(const GgufValue& value) {
 }  // namespace
 
 std::string GgufSummary(const GgufReader& reader) {
-  std::string out = absl::StrFormat("GGUF version %u, %u keys, %u tensors, %u bytes\n", reader.version(),
-                                    reader.metadata().size(), reader.tensors().size(), reader.bytes().size());
+  std::string out =
+      absl::StrFormat("GGUF version %u, %u keys, %u tensors, %u bytes\n", reader.version(),
+                      reader.metadata().size(), reader.tensors().size(), reader.bytes().size());
   for (const auto& [key, value] : reader.metadata()) {
     absl::StrAppend(&out, "  ", Escaped(key), " = ", ShowValue(value), "\n");
   }
   for (const GgufTensor& tensor : reader.tensors()) {
     std::string shape;
-    for (uint32_t i = 0; i < tensor.n_dims; ++i) absl::StrAppend(&shape, i > 0 ? " x " : "", tensor.dims[i]);
+    for (uint32_t i = 0; i < tensor.n_dims; ++i)
+      absl::StrAppend(&shape, i > 0 ? " x " : "", tensor.dims[i]);
     const kernels::GgmlTypeInfo& info = *kernels::FindGgmlType(static_cast<uint32_t>(tensor.type));
-    absl::StrAppendFormat(&out, "  %-40s %-5s %-20s %12u bytes at %u\n", Escaped(tensor.name), info.name, shape,
-                          tensor.data.size(), tensor.offset);
+    absl::StrAppendFormat(&out, "  %-40s %-5s %-20s %12u bytes at %u\n", Escaped(tensor.name),
+                          info.name, shape, tensor.data.size(), tensor.offset);
   }
   return out;
 }

@@ -20,18 +20,33 @@ T Load(const uint8_t* p) {
 bool LoadInteger(GgufType type, const uint8_t* p, bool* negative, uint64_t* magnitude) {
   int64_t value = 0;
   switch (type) {
-    case GgufType::kU8: value = Load<uint8_t>(p); break;
-    case GgufType::kI8: value = Load<int8_t>(p); break;
-    case GgufType::kU16: value = Load<uint16_t>(p); break;
-    case GgufType::kI16: value = Load<int16_t>(p); break;
-    case GgufType::kU32: value = Load<uint32_t>(p); break;
-    case GgufType::kI32: value = Load<int32_t>(p); break;
-    case GgufType::kI64: value = Load<int64_t>(p); break;
+    case GgufType::kU8:
+      value = Load<uint8_t>(p);
+      break;
+    case GgufType::kI8:
+      value = Load<int8_t>(p);
+      break;
+    case GgufType::kU16:
+      value = Load<uint16_t>(p);
+      break;
+    case GgufType::kI16:
+      value = Load<int16_t>(p);
+      break;
+    case GgufType::kU32:
+      value = Load<uint32_t>(p);
+      break;
+    case GgufType::kI32:
+      value = Load<int32_t>(p);
+      break;
+    case GgufType::kI64:
+      value = Load<int64_t>(p);
+      break;
     case GgufType::kU64:
       *negative = false;
       *magnitude = Load<uint64_t>(p);
       return true;
-    default: return false;
+    default:
+      return false;
   }
   *negative = value < 0;
   *magnitude = value < 0 ? ~static_cast<uint64_t>(value) + 1 : static_cast<uint64_t>(value);
@@ -61,8 +76,9 @@ absl::Status Mismatch(const GgufValue& value, const char* expected) {
 }  // namespace
 
 std::string GgufTypeName(uint32_t type) {
-  static constexpr const char* kNames[] = {"UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT32",
-                                           "BOOL", "STRING", "ARRAY", "UINT64", "INT64", "FLOAT64"};
+  static constexpr const char* kNames[] = {"UINT8",  "INT8",    "UINT16", "INT16",  "UINT32",
+                                           "INT32",  "FLOAT32", "BOOL",   "STRING", "ARRAY",
+                                           "UINT64", "INT64",   "FLOAT64"};
   if (type < std::size(kNames)) return kNames[type];
   return absl::StrCat("type ", type);
 }
@@ -81,17 +97,21 @@ std::string GgufValue::TypeName() const {
 absl::StatusOr<uint64_t> GgufValue::AsUint() const {
   bool negative;
   uint64_t magnitude;
-  if (!LoadInteger(type_, bytes_.data(), &negative, &magnitude)) return Mismatch(*this, "an integer");
-  if (negative) return absl::InvalidArgumentError(absl::StrCat("is -", magnitude, ", expected 0 or more"));
+  if (!LoadInteger(type_, bytes_.data(), &negative, &magnitude))
+    return Mismatch(*this, "an integer");
+  if (negative)
+    return absl::InvalidArgumentError(absl::StrCat("is -", magnitude, ", expected 0 or more"));
   return magnitude;
 }
 
 absl::StatusOr<int64_t> GgufValue::AsInt() const {
   bool negative;
   uint64_t magnitude;
-  if (!LoadInteger(type_, bytes_.data(), &negative, &magnitude)) return Mismatch(*this, "an integer");
+  if (!LoadInteger(type_, bytes_.data(), &negative, &magnitude))
+    return Mismatch(*this, "an integer");
   if (!negative && magnitude > static_cast<uint64_t>(INT64_MAX)) {
-    return absl::InvalidArgumentError(absl::StrCat("is ", magnitude, ", expected at most ", INT64_MAX));
+    return absl::InvalidArgumentError(
+        absl::StrCat("is ", magnitude, ", expected at most ", INT64_MAX));
   }
   return negative ? static_cast<int64_t>(~magnitude + 1) : static_cast<int64_t>(magnitude);
 }
@@ -113,7 +133,8 @@ absl::StatusOr<std::string_view> GgufValue::AsString() const {
 }
 
 absl::StatusOr<std::vector<std::string_view>> GgufValue::AsStrings() const {
-  if (type_ != GgufType::kArray || element_ != GgufType::kString) return Mismatch(*this, "ARRAY of STRING");
+  if (type_ != GgufType::kArray || element_ != GgufType::kString)
+    return Mismatch(*this, "ARRAY of STRING");
   // The reader has walked the elements: count_ of them are there, 8 bytes each at least.
   std::vector<std::string_view> out;
   out.reserve(count_);

@@ -21,13 +21,14 @@ struct PrefillMode {
 // Everything but the token ids that a column's content depends on.
 struct ContextIdentity {
   Digest model_fingerprint{};
-  Digest codec_digest{};   // codec name, version and parameters, profile included
+  Digest codec_digest{};  // codec name, version and parameters, profile included
   PrefillMode prefill;
   KvDtype kv_dtype = KvDtype::kF16;
   std::string tenant_salt;  // empty: one tenant
 };
 
-// Keys of the columns of `tokens`, first to last. The last one is the context id. Empty for no tokens.
+// Keys of the columns of `tokens`, first to last. The last one is the context id. Empty for no
+// tokens.
 std::vector<Digest> ColumnKeys(const ContextIdentity& identity, std::span<const int32_t> tokens);
 
 }  // namespace sparkv

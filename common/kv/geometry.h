@@ -31,9 +31,7 @@ struct KvGeometry {
   // Values of K (or of V) in one layer of one token.
   uint32_t row() const { return kv_heads * head_dim; }
   // Bytes of K and V of all layers of one token.
-  uint64_t token_bytes() const {
-    return uint64_t{2} * layers * row() * ElementBytes(dtype);
-  }
+  uint64_t token_bytes() const { return uint64_t{2} * layers * row() * ElementBytes(dtype); }
   bool operator==(const KvGeometry&) const = default;
   std::string ToString() const;
 };

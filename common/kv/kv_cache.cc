@@ -149,7 +149,8 @@ void KvCache::WriteRows(uint32_t layer, uint32_t begin, uint32_t n, const float*
           if (g.dtype == KvDtype::kF16) {
             kernels::FloatToHalf(from, reinterpret_cast<uint16_t*>(base) + size_t{row + r} * d, d);
           } else {
-            std::memcpy(reinterpret_cast<float*>(base) + size_t{row + r} * d, from, d * sizeof(float));
+            std::memcpy(reinterpret_cast<float*>(base) + size_t{row + r} * d, from,
+                        d * sizeof(float));
           }
         }
       }
@@ -204,7 +205,8 @@ void KvCache::ImportBlock(uint32_t layer, uint32_t begin, uint32_t n, const uint
         std::byte* base = PageData(page, layer, side, h);
         const uint16_t* from = in + (size_t{h} * n + done) * d;
         if (g.dtype == KvDtype::kF16) {
-          std::memcpy(reinterpret_cast<uint16_t*>(base) + row * d, from, rows * d * sizeof(uint16_t));
+          std::memcpy(reinterpret_cast<uint16_t*>(base) + row * d, from,
+                      rows * d * sizeof(uint16_t));
         } else {
           kernels::HalfToFloat(from, reinterpret_cast<float*>(base) + row * d, rows * d);
         }

@@ -1,7 +1,8 @@
 // The paged KV cache: pages of 64 tokens x all layers, from a pool with a byte budget; sequences
 // share full pages by reference.
 //
-// Layout of a page: [layers][2 (K, V)][kv_heads][kPageTokens][head_dim], elements of the geometry's dtype.
+// Layout of a page: [layers][2 (K, V)][kv_heads][kPageTokens][head_dim], elements of the geometry's
+// dtype.
 #pragma once
 
 #include <cstddef>
@@ -52,9 +53,9 @@ class KvPagePool : public std::enable_shared_from_this<KvPagePool> {
   std::vector<std::byte*> free_ ABSL_GUARDED_BY(mutex_);
 };
 
-// K and V of one sequence of tokens. Extend, SharePrefix and Truncate need exclusive access; reads and writes of
-// different (token range, layer) may run at once in several threads, and the caller orders a read
-// after the write of the same range.
+// K and V of one sequence of tokens. Extend, SharePrefix and Truncate need exclusive access; reads
+// and writes of different (token range, layer) may run at once in several threads, and the caller
+// orders a read after the write of the same range.
 class KvCache {
  public:
   explicit KvCache(std::shared_ptr<KvPagePool> pool) : pool_(std::move(pool)) {}
@@ -93,7 +94,8 @@ class KvCache {
   // Reads rows as f32 into out [kv_heads][n][head_dim] with `head_stride` floats between heads.
   void ReadRows(uint32_t layer, KvSide side, uint32_t begin, uint32_t n, float* out,
                 size_t head_stride) const;
-  // The codec's view of f16 caches: [kv_heads][n][head_dim] raw f16 bits. FailedPrecondition for f32.
+  // The codec's view of f16 caches: [kv_heads][n][head_dim] raw f16 bits. FailedPrecondition for
+  // f32.
   absl::Status ExportBlock(uint32_t layer, uint32_t begin, uint32_t n, uint16_t* k,
                            uint16_t* v) const;
   // Writes raw f16 bits [kv_heads][n][head_dim] (converted when the cache is f32).

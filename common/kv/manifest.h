@@ -20,15 +20,16 @@ struct ItemInfo {
 struct ManifestColumn {
   Digest key{};
   uint32_t tokens = 0;
-  std::vector<ItemInfo> items;           // [layers][planes]
-  std::vector<uint32_t> active_blocks;   // [layers][kv_heads] attention blocks at 98 % mass; empty: not measured
+  std::vector<ItemInfo> items;  // [layers][planes]
+  std::vector<uint32_t>
+      active_blocks;  // [layers][kv_heads] attention blocks at 98 % mass; empty: not measured
 };
 
 struct Manifest {
   Digest context_id{};
   Digest model_fingerprint{};
   Digest codec_digest{};
-  std::string codec;      // name, see common/codec/codec.h
+  std::string codec;  // name, see common/codec/codec.h
   KvGeometry geometry;
   uint32_t planes = 0;
   std::vector<int32_t> tokens;

@@ -64,7 +64,8 @@ uint32_t Decoder::StepRows(uint32_t history) const {
   return static_cast<uint32_t>(std::clamp<double>(rows, kDenseRows, kColumnTokens));
 }
 
-absl::Status Decoder::Check(uint32_t layer, uint32_t begin, uint32_t n, const KvCache& cache) const {
+absl::Status Decoder::Check(uint32_t layer, uint32_t begin, uint32_t n,
+                            const KvCache& cache) const {
   const ModelConfig& c = model_->config();
   if (cache.geometry() != c.Geometry(cache.geometry().dtype)) {
     return absl::FailedPreconditionError(
@@ -72,12 +73,14 @@ absl::Status Decoder::Check(uint32_t layer, uint32_t begin, uint32_t n, const Kv
                      c.Geometry(cache.geometry().dtype).ToString()));
   }
   if (layer >= c.layers) {
-    return absl::InvalidArgumentError(absl::StrCat("layer ", layer, ", allowed: 0..", c.layers - 1));
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", layer, ", allowed: 0..", c.layers - 1));
   }
   if (n == 0) return absl::InvalidArgumentError("no rows, at least 1 is needed");
   if (uint64_t{begin} + n > cache.tokens()) {
     return absl::InvalidArgumentError(absl::StrCat("rows [", begin, ", ", uint64_t{begin} + n,
-                                                   ") of a KV cache of ", cache.tokens(), " tokens"));
+                                                   ") of a KV cache of ", cache.tokens(),
+                                                   " tokens"));
   }
   return absl::OkStatus();
 }
@@ -124,11 +127,13 @@ absl::Status Decoder::Logits(const float* hidden, uint32_t rows, float* logits) 
   return impl_->dense.Logits(hidden, rows, logits);
 }
 
-absl::Status Decoder::RunLayers(uint32_t begin, uint32_t n, KvCache* cache, bool last_row, const CancelToken& cancel,
+absl::Status Decoder::RunLayers(uint32_t begin, uint32_t n, KvCache* cache, bool last_row,
+                                const CancelToken& cancel,
                                 const std::function<void(uint32_t)>& layer_done) {
   const ModelConfig& c = model_->config();
   const uint32_t step = std::min(options_.step_tokens, StepRows(begin + n));
-  if (n < kDenseRows && step >= n) return impl_->small.AllLayers(impl_->hidden.data(), begin, n, cache, cancel);
+  if (n < kDenseRows && step >= n)
+    return impl_->small.AllLayers(impl_->hidden.data(), begin, n, cache, cancel);
   for (uint32_t layer = 0; layer < c.layers; ++layer) {
     uint32_t known = 0;  // K, V rows of this layer that the last step has read already
     for (uint32_t done = 0; done < n; done += step) {
@@ -137,7 +142,8 @@ absl::Status Decoder::RunLayers(uint32_t begin, uint32_t n, KvCache* cache, bool
       float* hidden = &impl_->hidden[size_t{done} * c.d_model];
       RETURN_IF_ERROR(Project(layer, hidden, begin + done, rows, cache));
       if (layer + 1 == c.layers) {  // nothing reads its output but the logits
-        if (last_row && done + rows == n) RETURN_IF_ERROR(Attend(layer, hidden, begin + done, rows, *cache, rows - 1));
+        if (last_row && done + rows == n)
+          RETURN_IF_ERROR(Attend(layer, hidden, begin + done, rows, *cache, rows - 1));
       } else if (rows < kDenseRows) {
         RETURN_IF_ERROR(impl_->small.Attend(layer, hidden, begin + done, rows, *cache));
       } else {
@@ -155,25 +161,29 @@ absl::Status Decoder::Prefill(std::span<const int32_t> tokens, KvCache* cache, f
                               const std::function<void(uint32_t)>& progress) {
   const ModelConfig& c = model_->config();
   const uint32_t begin = cache->tokens();
-  if (tokens.empty()) return absl::InvalidArgumentError("no tokens to prefill, at least 1 is needed");
+  if (tokens.empty())
+    return absl::InvalidArgumentError("no tokens to prefill, at least 1 is needed");
   if (tokens.size() > c.context_length || begin > c.context_length - tokens.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(begin, " + ", tokens.size(),
-                                                   " tokens, the model's context is ",
-                                                   c.context_length));
+    return absl::InvalidArgumentError(absl::StrCat(
+        begin, " + ", tokens.size(), " tokens, the model's context is ", c.context_length));
   }
   const auto total = static_cast<uint32_t>(tokens.size());
   CacheRollback rollback(cache);
   RETURN_IF_ERROR(cache->Extend(begin + total));
   RETURN_IF_ERROR(Check(0, begin, total, *cache));
-  // Layer by layer over a column's worth of rows, so that each layer's weights are expanded once per column.
+  // Layer by layer over a column's worth of rows, so that each layer's weights are expanded once
+  // per column.
   for (uint32_t done = 0; done < total; done += kColumnTokens) {
     const uint32_t n = std::min(kColumnTokens, total - done);
     impl_->hidden.resize(size_t{n} * c.d_model);
     RETURN_IF_ERROR(cancel.Check());
     RETURN_IF_ERROR(Embed(tokens.subspan(done, n), impl_->hidden.data()));
-    RETURN_IF_ERROR(RunLayers(begin + done, n, cache, logits != nullptr && done + n == total, cancel, [&](uint32_t layers) {
-      if (progress) progress(done + static_cast<uint32_t>(uint64_t{n} * layers / c.layers));
-    }));
+    RETURN_IF_ERROR(RunLayers(begin + done, n, cache, logits != nullptr && done + n == total,
+                              cancel, [&](uint32_t layers) {
+                                if (progress)
+                                  progress(done +
+                                           static_cast<uint32_t>(uint64_t{n} * layers / c.layers));
+                              }));
     if (done + n == total && logits != nullptr) {
       RETURN_IF_ERROR(Logits(&impl_->hidden[size_t{n - 1} * c.d_model], 1, logits));
     }

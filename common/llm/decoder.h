@@ -1,4 +1,5 @@
-// Forward passes over a paged KV cache, layer by layer, so that a loader can mix computed and streamed blocks.
+// Forward passes over a paged KV cache, layer by layer, so that a loader can mix computed and
+// streamed blocks.
 //
 // The events of a load (names as in the planner):
 //   PROJ(t, l)   hidden(t, l-1) -> K, V rows of layer l                     Project
@@ -6,7 +7,8 @@
 //   QUERY(l)     both, for the query's own rows
 // Hidden rows are f32 [n][d_model], owned by the caller.
 //
-// One thread makes all calls of all Decoders in a process (LibTorch keeps an OpenMP pool per calling thread).
+// One thread makes all calls of all Decoders in a process (LibTorch keeps an OpenMP pool per
+// calling thread).
 #pragma once
 
 #include <cstdint>
@@ -23,8 +25,9 @@
 namespace sparkv {
 
 struct DecoderOptions {
-  int threads = 0;          // 0: the machine's cores
-  uint32_t step_tokens = 256;  // rows of one layer between two cancellation points of Prefill at most, 1..kColumnTokens
+  int threads = 0;             // 0: the machine's cores
+  uint32_t step_tokens = 256;  // rows of one layer between two cancellation points of Prefill at
+                               // most, 1..kColumnTokens
 };
 
 class Decoder {
@@ -36,28 +39,33 @@ class Decoder {
 
   const Model& model() const { return *model_; }
 
-  // Rows of one layer, behind so much history, that take about a tenth of a second on two cores: the work between two
-  // cancellation points. kDenseRows..kColumnTokens.
+  // Rows of one layer, behind so much history, that take about a tenth of a second on two cores:
+  // the work between two cancellation points. kDenseRows..kColumnTokens.
   uint32_t StepRows(uint32_t history) const;
 
   // hidden [n][d_model] = embeddings. InvalidArgument for an id outside the vocabulary.
   absl::Status Embed(std::span<const int32_t> tokens, float* hidden);
 
-  // Writes K and V rows [begin, begin + n) of `layer` from hidden (the layer's input). The cache must reach begin + n.
-  absl::Status Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n, KvCache* cache);
+  // Writes K and V rows [begin, begin + n) of `layer` from hidden (the layer's input). The cache
+  // must reach begin + n.
+  absl::Status Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n,
+                       KvCache* cache);
 
-  // hidden = the layer's output for rows [begin, begin + n), causal attention over K, V rows [0, begin + n) of the cache, which
-  // must be there. With first_row > 0 only rows [first_row, n) are computed; the others keep their input.
-  absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n, const KvCache& cache,
-                      uint32_t first_row = 0);
+  // hidden = the layer's output for rows [begin, begin + n), causal attention over K, V rows [0,
+  // begin + n) of the cache, which must be there. With first_row > 0 only rows [first_row, n) are
+  // computed; the others keep their input.
+  absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
+                      const KvCache& cache, uint32_t first_row = 0);
 
-  // logits [rows][vocabulary] of hidden rows [rows][d_model] that left the last layer (final norm and output matrix).
+  // logits [rows][vocabulary] of hidden rows [rows][d_model] that left the last layer (final norm
+  // and output matrix).
   absl::Status Logits(const float* hidden, uint32_t rows, float* logits);
 
-  // Runs tokens at positions [cache->tokens(), + tokens.size()) through all layers and extends the cache. logits, unless
-  // null, is [vocabulary] of the last token. progress(tokens done) is called between steps and counts a layer's work as its
-  // share of the tokens. Cancelled, and the cache then holds exactly the tokens it held before; every other error likewise:
-  // InvalidArgument (no tokens, an id outside the vocabulary, more than the model's context), ResourceExhausted.
+  // Runs tokens at positions [cache->tokens(), + tokens.size()) through all layers and extends the
+  // cache. logits, unless null, is [vocabulary] of the last token. progress(tokens done) is called
+  // between steps and counts a layer's work as its share of the tokens. Cancelled, and the cache
+  // then holds exactly the tokens it held before; every other error likewise: InvalidArgument (no
+  // tokens, an id outside the vocabulary, more than the model's context), ResourceExhausted.
   absl::Status Prefill(std::span<const int32_t> tokens, KvCache* cache, float* logits,
                        const CancelToken& cancel = {},
                        const std::function<void(uint32_t)>& progress = nullptr);
@@ -69,7 +77,8 @@ class Decoder {
   struct Impl;
   absl::Status Check(uint32_t layer, uint32_t begin, uint32_t n, const KvCache& cache) const;
   // Hidden rows of the last layer are not made, but for the last one when asked for.
-  absl::Status RunLayers(uint32_t begin, uint32_t n, KvCache* cache, bool last_row, const CancelToken& cancel,
+  absl::Status RunLayers(uint32_t begin, uint32_t n, KvCache* cache, bool last_row,
+                         const CancelToken& cancel,
                          const std::function<void(uint32_t)>& layer_done);
 
   std::shared_ptr<const Model> model_;

@@ -17,7 +17,7 @@ namespace sparkv {
 namespace {
 
 constexpr size_t kTilesPerThread = 4;
-constexpr size_t kUnitsPerThread = 6;    // of attention: enough to balance the threads
+constexpr size_t kUnitsPerThread = 6;  // of attention: enough to balance the threads
 constexpr size_t kMinAttentionRows = 16;
 constexpr size_t kRowGrain = 8;
 
@@ -27,10 +27,11 @@ void Resize(std::vector<float>* v, size_t n) {
 
 }  // namespace
 
-DenseForward::DenseForward(ForwardContext* context) : context_(*context), panels_(kernels::HasAvx2()) {}
+DenseForward::DenseForward(ForwardContext* context)
+    : context_(*context), panels_(kernels::HasAvx2()) {}
 
-absl::Status DenseForward::Multiply(std::initializer_list<const Matrix*> stack, const float* x, size_t ldx, uint32_t n,
-                                    float* y, size_t ldy, bool accumulate) {
+absl::Status DenseForward::Multiply(std::initializer_list<const Matrix*> stack, const float* x,
+                                    size_t ldx, uint32_t n, float* y, size_t ldy, bool accumulate) {
   struct Tile {
     kernels::GemmArgs args;
     size_t begin, end;
@@ -40,14 +41,25 @@ absl::Status DenseForward::Multiply(std::initializer_list<const Matrix*> stack, 
   // Whole tiles where there are plenty of them, else pieces that share the work evenly.
   const auto members = static_cast<size_t>(context_.team.threads());
   const size_t panels = columns / (kTilesPerThread * members * kernels::kGemmColumns);
-  const size_t width = std::clamp(panels * kernels::kGemmColumns, kernels::kGemmColumns, kernels::kGemmTileColumns);
+  const size_t width =
+      std::clamp(panels * kernels::kGemmColumns, kernels::kGemmColumns, kernels::kGemmTileColumns);
   std::vector<Tile> tiles;
   scratch_.resize(members);
   for (const Matrix* m : stack) {
-    const kernels::GemmArgs args = {.type = m->type, .w = m->data, .columns = m->rows, .k = m->cols, .x = x,
-                                    .ldx = ldx, .m = n, .y = y, .ldy = ldy, .accumulate = accumulate};
-    for (size_t c = 0; c < m->rows; c += width) tiles.push_back({args, c, std::min<size_t>(m->rows, c + width)});
-    for (std::vector<float>& scratch : scratch_) Resize(&scratch, kernels::GemmScratchFloats(m->type, m->cols));
+    const kernels::GemmArgs args = {.type = m->type,
+                                    .w = m->data,
+                                    .columns = m->rows,
+                                    .k = m->cols,
+                                    .x = x,
+                                    .ldx = ldx,
+                                    .m = n,
+                                    .y = y,
+                                    .ldy = ldy,
+                                    .accumulate = accumulate};
+    for (size_t c = 0; c < m->rows; c += width)
+      tiles.push_back({args, c, std::min<size_t>(m->rows, c + width)});
+    for (std::vector<float>& scratch : scratch_)
+      Resize(&scratch, kernels::GemmScratchFloats(m->type, m->cols));
     y += m->rows;
   }
   // Each thread takes the next tile when it is done with one: others may slow a core down.
@@ -56,7 +68,8 @@ absl::Status DenseForward::Multiply(std::initializer_list<const Matrix*> stack, 
   context_.team.Run([&](int member) {
     const auto me = static_cast<size_t>(member);
     for (size_t i = next++; i < tiles.size() && status[me].ok(); i = next++) {
-      status[me] = kernels::GgufGemm(tiles[i].args, tiles[i].begin, tiles[i].end, scratch_[me].data());
+      status[me] =
+          kernels::GgufGemm(tiles[i].args, tiles[i].begin, tiles[i].end, scratch_[me].data());
     }
   });
   for (const absl::Status& s : status) RETURN_IF_ERROR(s);
@@ -68,7 +81,8 @@ void DenseForward::Norm(const float* hidden, uint32_t n, const std::vector<float
   Resize(&normed_, n * ldx);
   context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
     for (size_t r = from; r < to; ++r) {
-      kernels::RmsNorm(hidden + r * d, weight.data(), context_.config.rms_epsilon, &normed_[r * ldx], d);
+      kernels::RmsNorm(hidden + r * d, weight.data(), context_.config.rms_epsilon,
+                       &normed_[r * ldx], d);
     }
   });
 }
@@ -80,7 +94,8 @@ absl::Status DenseForward::Project(uint32_t layer, const float* hidden, uint32_t
   const size_t d = c.d_model, kv = context_.kv_width(), dim = c.head_dim;
   Norm(hidden, n, w.attention_norm);
   Resize(&wide_, n * 2 * kv);
-  RETURN_IF_ERROR(Multiply({&w.k, &w.v}, normed_.data(), kernels::GemmStride(d), n, wide_.data(), 2 * kv, false));
+  RETURN_IF_ERROR(Multiply({&w.k, &w.v}, normed_.data(), kernels::GemmStride(d), n, wide_.data(),
+                           2 * kv, false));
   context_.rope.Reserve(begin + n);
   context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
     for (size_t r = from; r < to; ++r) {
@@ -96,8 +111,8 @@ absl::Status DenseForward::Project(uint32_t layer, const float* hidden, uint32_t
       }
     }
     const float* k = &wide_[from * 2 * kv];
-    cache->WriteRows(layer, begin + static_cast<uint32_t>(from), static_cast<uint32_t>(to - from), k,
-                     k + kv, 2 * kv);
+    cache->WriteRows(layer, begin + static_cast<uint32_t>(from), static_cast<uint32_t>(to - from),
+                     k, k + kv, 2 * kv);
   });
   return absl::OkStatus();
 }
@@ -115,7 +130,8 @@ void DenseForward::ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const Kv
       const KvSide side = i / pages / c.kv_heads == 0 ? KvSide::kK : KvSide::kV;
       const uint32_t row = page * kPageTokens;
       const uint32_t low = std::max(begin, row), high = std::min(end, row + kPageTokens);
-      float* data_of_head = side == KvSide::kK ? k_.get() + head * k_stride_ : v_.get() + head * v_stride_;
+      float* data_of_head =
+          side == KvSide::kK ? k_.get() + head * k_stride_ : v_.get() + head * v_stride_;
       float* out = panels_ ? rows.data() : data_of_head + low * dim;
       const std::byte* data = cache.PageData(page, layer, side, head);
       const size_t skip = (low - row) * dim, count = (high - low) * dim;
@@ -143,13 +159,15 @@ absl::Status DenseForward::ReserveKv(uint32_t keys) {
   k_stride_ = kernels::KeyPanelFloats(kv_capacity_, c.head_dim);
   v_stride_ = kernels::ValuePanelFloats(kv_capacity_, c.head_dim);
   const auto allocate = [&](size_t floats) {
-    return AlignedFloats(static_cast<float*>(::operator new(floats * sizeof(float), kAlignment, std::nothrow)));
+    return AlignedFloats(
+        static_cast<float*>(::operator new(floats * sizeof(float), kAlignment, std::nothrow)));
   };
   k_ = allocate(c.kv_heads * k_stride_);
   v_ = allocate(c.kv_heads * v_stride_);
   if (k_ != nullptr && v_ != nullptr) return absl::OkStatus();
   kv_capacity_ = 0;
-  return absl::ResourceExhaustedError(absl::StrCat("no memory for a layer's K and V of ", keys, " tokens"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no memory for a layer's K and V of ", keys, " tokens"));
 }
 
 absl::Status DenseForward::CausalAttention(uint32_t begin, uint32_t n, size_t ld_attended) {
@@ -158,31 +176,46 @@ absl::Status DenseForward::CausalAttention(uint32_t begin, uint32_t n, size_t ld
   const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
   if (!panels_) {
     torch_math::SetThreads(context_.team.threads());
-    return torch_math::CausalAttention(
-        {.q = q_.data(), .k = k_.get(), .v = v_.get(), .kv_heads = c.kv_heads, .group = group, .rows = n,
-         .begin = begin, .dim = dim, .k_head_stride = k_stride_, .v_head_stride = v_stride_, .scale = scale},
-        attended_.data(), ld_attended);
+    return torch_math::CausalAttention({.q = q_.data(),
+                                        .k = k_.get(),
+                                        .v = v_.get(),
+                                        .kv_heads = c.kv_heads,
+                                        .group = group,
+                                        .rows = n,
+                                        .begin = begin,
+                                        .dim = dim,
+                                        .k_head_stride = k_stride_,
+                                        .v_head_stride = v_stride_,
+                                        .scale = scale},
+                                       attended_.data(), ld_attended);
   }
   const auto members = static_cast<size_t>(context_.team.threads());
   const size_t even = n * c.kv_heads / (kUnitsPerThread * members);
-  const size_t rows = std::clamp<size_t>(even, std::min<size_t>(n, kMinAttentionRows),
-                                         std::max(kMinAttentionRows, kernels::PrefillAttentionRows(group)));
+  const size_t rows =
+      std::clamp<size_t>(even, std::min<size_t>(n, kMinAttentionRows),
+                         std::max(kMinAttentionRows, kernels::PrefillAttentionRows(group)));
   const size_t blocks = (n + rows - 1) / rows, units = blocks * c.kv_heads;
   scratch_.resize(members);
   for (std::vector<float>& scratch : scratch_) {
     Resize(&scratch, kernels::PrefillAttentionScratchFloats(rows, group, dim));
   }
-  // The latest rows see the most keys: they go first, and each thread takes the next unit when it is done.
+  // The latest rows see the most keys: they go first, and each thread takes the next unit when it
+  // is done.
   std::atomic<size_t> next{0};
   context_.team.Run([&](int member) {
     for (size_t unit = next++; unit < units; unit = next++) {
       const size_t head = unit % c.kv_heads, first = (blocks - 1 - unit / c.kv_heads) * rows;
-      const kernels::PrefillAttentionArgs args = {.q = &q_[head * n * group * dim], .k = k_.get() + head * k_stride_,
-                                                  .v = v_.get() + head * v_stride_, .capacity = kv_capacity_,
-                                                  .group = group, .dim = dim, .begin = begin, .scale = scale};
+      const kernels::PrefillAttentionArgs args = {.q = &q_[head * n * group * dim],
+                                                  .k = k_.get() + head * k_stride_,
+                                                  .v = v_.get() + head * v_stride_,
+                                                  .capacity = kv_capacity_,
+                                                  .group = group,
+                                                  .dim = dim,
+                                                  .begin = begin,
+                                                  .scale = scale};
       kernels::PrefillAttention(args, first, std::min<size_t>(n, first + rows),
-                                scratch_[static_cast<size_t>(member)].data(), &attended_[head * group * dim],
-                                ld_attended);
+                                scratch_[static_cast<size_t>(member)].data(),
+                                &attended_[head * group * dim], ld_attended);
     }
   });
   return absl::OkStatus();
@@ -193,7 +226,8 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
   const ModelConfig& c = context_.config;
   const LayerWeights& w = context_.weights.layers[layer];
   const size_t d = c.d_model, q = context_.q_width(), dim = c.head_dim, ff = c.d_ff;
-  const size_t ldx = kernels::GemmStride(d), ld_attended = kernels::GemmStride(q), ld_act = kernels::GemmStride(ff);
+  const size_t ldx = kernels::GemmStride(d), ld_attended = kernels::GemmStride(q),
+               ld_act = kernels::GemmStride(ff);
   const size_t group = context_.group();
   Resize(&wide_, n * std::max(q, 2 * ff));
   Norm(hidden, n, w.attention_norm);
@@ -210,7 +244,8 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
         float* head = row + h * dim;
         if (c.qk_norm) kernels::RmsNorm(head, w.q_norm.data(), c.rms_epsilon, head, dim);
         context_.rope.Apply(begin + static_cast<uint32_t>(r), head);
-        std::memcpy(&q_[((h / group * n + r) * group + h % group) * dim], head, dim * sizeof(float));
+        std::memcpy(&q_[((h / group * n + r) * group + h % group) * dim], head,
+                    dim * sizeof(float));
       }
     }
   });
@@ -241,7 +276,8 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
 absl::Status DenseForward::Logits(const float* hidden, uint32_t rows, float* logits) {
   const Matrix& output = context_.weights.output;
   Norm(hidden, rows, context_.weights.output_norm);
-  return Multiply({&output}, normed_.data(), kernels::GemmStride(context_.config.d_model), rows, logits, output.rows, false);
+  return Multiply({&output}, normed_.data(), kernels::GemmStride(context_.config.d_model), rows,
+                  logits, output.rows, false);
 }
 
 }  // namespace sparkv

@@ -21,8 +21,8 @@ class DenseForward {
 
   absl::Status Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n,
                        KvCache* cache);
-  // `known` rows [0, known) of K and V were read by the previous Attend of the same layer and cache, and have not changed
-  // since (0: none).
+  // `known` rows [0, known) of K and V were read by the previous Attend of the same layer and
+  // cache, and have not changed since (0: none).
   absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
                       const KvCache& cache, uint32_t known = 0);
   absl::Status Logits(const float* hidden, uint32_t rows, float* logits);
@@ -31,13 +31,14 @@ class DenseForward {
   // normed_ [n][GemmStride(d_model)] = the RMS norm of hidden [n][d_model].
   void Norm(const float* hidden, uint32_t n, const std::vector<float>& weight);
   // y [n][ldy] = or += x [n][ldx] times the matrices, stacked by rows, transposed.
-  absl::Status Multiply(std::initializer_list<const Matrix*> stack, const float* x, size_t ldx, uint32_t n, float* y,
-                        size_t ldy, bool accumulate);
+  absl::Status Multiply(std::initializer_list<const Matrix*> stack, const float* x, size_t ldx,
+                        uint32_t n, float* y, size_t ldy, bool accumulate);
   void ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const KvCache& cache);
 
   // Room for the K and V of so many tokens; what was there is gone. ResourceExhausted.
   absl::Status ReserveKv(uint32_t keys);
-  // attended_ = attention of q_ over k_ and v_: our kernel in panels, LibTorch's products where there is no AVX2.
+  // attended_ = attention of q_ over k_ and v_: our kernel in panels, LibTorch's products where
+  // there is no AVX2.
   absl::Status CausalAttention(uint32_t begin, uint32_t n, size_t ld_attended);
 
   static constexpr std::align_val_t kAlignment{64};  // panels begin a cache line
@@ -50,7 +51,7 @@ class DenseForward {
   const bool panels_;
   std::vector<std::vector<float>> scratch_;  // [threads], of GgufGemm
   std::vector<float> normed_, wide_, act_, q_, attended_;
-  AlignedFloats k_, v_;  // [kv_heads] of panels, or of rows [kv_capacity_][head_dim]
+  AlignedFloats k_, v_;                 // [kv_heads] of panels, or of rows [kv_capacity_][head_dim]
   size_t k_stride_ = 0, v_stride_ = 0;  // floats between heads
   uint32_t kv_capacity_ = 0;
 };

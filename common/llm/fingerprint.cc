@@ -28,7 +28,8 @@ void HashConfig(const ModelConfig& c, Sha256* sha) {
   sha->Field("vocabulary", c.vocabulary);
   sha->Field("rms_epsilon", Raw(&c.rms_epsilon, 1));
   sha->Field("rope.kind", static_cast<uint64_t>(c.rope.kind)).Field("rope.dim", c.rope.dim);
-  sha->Field("rope.base", Raw(&c.rope.base, 1)).Field("rope.scale", Raw(&c.rope.frequency_scale, 1));
+  sha->Field("rope.base", Raw(&c.rope.base, 1))
+      .Field("rope.scale", Raw(&c.rope.frequency_scale, 1));
   sha->Field("rope.factors", Raw(c.rope.frequency_factors.data(), c.rope.frequency_factors.size()));
 }
 
@@ -62,8 +63,8 @@ std::string FileIdentity(const std::string& path) {
   const std::string absolute = std::filesystem::canonical(path, error).string();
   struct stat st {};
   if (error || ::stat(path.c_str(), &st) != 0) return "";
-  return absl::StrCat("sparkv-fingerprint-1\n", absolute, "\n", st.st_size, " ", st.st_mtim.tv_sec, ".",
-                      st.st_mtim.tv_nsec, " ", st.st_dev, " ", st.st_ino, "\n");
+  return absl::StrCat("sparkv-fingerprint-1\n", absolute, "\n", st.st_size, " ", st.st_mtim.tv_sec,
+                      ".", st.st_mtim.tv_nsec, " ", st.st_dev, " ", st.st_ino, "\n");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What the two ways of running a layer share: dense (many rows: GEMM) and small (few rows: matrix-vector); both read the
-// weights as stored. Internal to the decoder.
+// What the two ways of running a layer share: dense (many rows: GEMM) and small (few rows:
+// matrix-vector); both read the weights as stored. Internal to the decoder.
 #pragma once
 
 #include <cstdint>

@@ -18,8 +18,8 @@ struct Weights;  // common/llm/weights.h
 // Immutable and thread-safe after Load.
 class Model {
  public:
-  // Maps and checks the file. NotFound, InvalidArgument or DataLoss (malformed GGUF, missing or misshapen tensor:
-  // the message names it), Unimplemented (architecture, tensor type).
+  // Maps and checks the file. NotFound, InvalidArgument or DataLoss (malformed GGUF, missing or
+  // misshapen tensor: the message names it), Unimplemented (architecture, tensor type).
   static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& gguf_path);
   ~Model();
   Model(const Model&) = delete;
@@ -31,8 +31,9 @@ class Model {
   const Weights& weights() const { return *weights_; }
   const std::string& path() const { return path_; }
 
-  // SHA-256 over architecture and RoPE parameters, tokenizer, and every tensor's name, type, shape and bytes: a different
-  // quantization is a different model. Cached in `$XDG_CACHE_HOME/sparkv` by (path, size, mtime, inode).
+  // SHA-256 over architecture and RoPE parameters, tokenizer, and every tensor's name, type, shape
+  // and bytes: a different quantization is a different model. Cached in `$XDG_CACHE_HOME/sparkv` by
+  // (path, size, mtime, inode).
   const Digest& fingerprint() const { return fingerprint_; }
 
  private:

@@ -11,7 +11,7 @@
 namespace sparkv {
 namespace {
 
-constexpr uint32_t kMaxWidth = 1u << 18;       // d_model and heads * head_dim
+constexpr uint32_t kMaxWidth = 1u << 18;  // d_model and heads * head_dim
 constexpr uint32_t kMaxFeedForward = 1u << 20;
 constexpr uint32_t kMaxHeads = 4096;
 constexpr uint32_t kMaxVocabulary = 1u << 24;
@@ -62,8 +62,9 @@ absl::Status ReadRope(const GgufReader& gguf, const std::string& prefix, uint32_
     }
     rope->frequency_scale = 1.0 / factor;
   } else if (!type.empty() && type != "none" && type != "llama3") {
-    return absl::UnimplementedError(absl::StrCat(
-        "key ", type_key, " is \"", std::string(type), "\", supported: none, linear, and Llama 3's factors"));
+    return absl::UnimplementedError(
+        absl::StrCat("key ", type_key, " is \"", std::string(type),
+                     "\", supported: none, linear, and Llama 3's factors"));
   }
   if (const GgufTensor* t = gguf.FindTensor("rope_freqs.weight"); t != nullptr) {
     if (t->dims[0] != rope->dim / 2 || t->rows() != 1) {
@@ -97,8 +98,8 @@ absl::Status ReadHeads(const GgufReader& gguf, const std::string& prefix, ModelC
   }
   const std::string dim_key = prefix + "attention.key_length";
   if (!gguf.Has(dim_key) && c->d_model % c->heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("key ", heads_key, " is ", c->heads,
-                                                   ", expected a divisor of the width ", c->d_model));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "key ", heads_key, " is ", c->heads, ", expected a divisor of the width ", c->d_model));
   }
   ASSIGN_OR_RETURN(c->head_dim, gguf.GetU32Or(dim_key, c->d_model / c->heads));
   RETURN_IF_ERROR(Range(dim_key, c->head_dim, kMaxHeadDim));

@@ -23,7 +23,7 @@ class RopeTable {
   const RopeKind kind_;
   std::vector<double> frequency_;  // radians per position, [dim/2]
   uint32_t positions_ = 0;
-  std::vector<float> cos_, sin_;   // [positions][dim/2]
+  std::vector<float> cos_, sin_;  // [positions][dim/2]
 };
 
 }  // namespace sparkv

@@ -1,4 +1,5 @@
-// Compiled without contraction of a * b + c (see CMakeLists.txt): the same logits must give the same token everywhere.
+// Compiled without contraction of a * b + c (see CMakeLists.txt): the same logits must give the
+// same token everywhere.
 #include "common/llm/sampler.h"
 
 #include <algorithm>
@@ -26,7 +27,8 @@ double Exp(double x) {
   return std::ldexp(sum, static_cast<int>(n));
 }
 
-// Uniform in [0, 1) from the top 53 bits: std::uniform_real_distribution is not the same in every library.
+// Uniform in [0, 1) from the top 53 bits: std::uniform_real_distribution is not the same in every
+// library.
 double Uniform(std::mt19937_64* rng) { return static_cast<double>((*rng)() >> 11) * 0x1.0p-53; }
 
 // NaN counts as the lowest value, so that one broken logit cannot disturb the order.
@@ -128,7 +130,8 @@ absl::StatusOr<Sampler> Sampler::Create(const SamplingOptions& options) {
   return Sampler(options);
 }
 
-Sampled Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history, uint32_t top) {
+Sampled Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history,
+                        uint32_t top) {
   Sampled result{0, 0.0f, {}};
   if (logits.empty()) return result;
   const Normalizer normalizer = Normalize(logits);
@@ -144,7 +147,8 @@ Sampled Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
     std::vector<Candidate> all(values.size());
     for (size_t i = 0; i < values.size(); ++i) all[i] = {static_cast<int32_t>(i), Clean(values[i])};
     best = std::min(best, all.size());
-    std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(best), all.end(), Before);
+    std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(best), all.end(),
+                      Before);
     all.resize(best);
     return all;
   };

@@ -1,4 +1,5 @@
-// Turns logits into a token. Order of the filters: repetition penalty, top-k, top-p, min-p, temperature.
+// Turns logits into a token. Order of the filters: repetition penalty, top-k, top-p, min-p,
+// temperature.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,8 @@ struct Sampled {
 class Sampler {
  public:
   static absl::StatusOr<Sampler> Create(const SamplingOptions& options);
-  // `history`: the tokens so far, for the repetition penalty. `top`: how many of the best to report.
+  // `history`: the tokens so far, for the repetition penalty. `top`: how many of the best to
+  // report.
   Sampled Sample(std::span<const float> logits, std::span<const int32_t> history, uint32_t top = 0);
 
  private:

@@ -119,7 +119,8 @@ void SmallForward::AttendParts(const Step& s, const KvCache& cache, int member) 
     const auto h = static_cast<uint32_t>(unit / splits_ % c.kv_heads);
     const auto r = static_cast<uint32_t>(unit / splits_ / c.kv_heads);
     const uint32_t position = s.begin + r;
-    std::memcpy(q, &q_[size_t{r} * context_.q_width() + h * group * dim], group * dim * sizeof(float));
+    std::memcpy(q, &q_[size_t{r} * context_.q_width() + h * group * dim],
+                group * dim * sizeof(float));
     for (size_t j = 0; j < group; ++j) {
       float* head = q + j * dim;
       if (c.qkv_bias) kernels::AddInto(&w.q_bias[(h * group + j) * dim], head, dim);

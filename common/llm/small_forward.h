@@ -11,7 +11,8 @@
 
 namespace sparkv {
 
-// Contracts of Project, Attend and Logits as in Decoder, for n < kDenseRows rows. Thread-compatible.
+// Contracts of Project, Attend and Logits as in Decoder, for n < kDenseRows rows.
+// Thread-compatible.
 class SmallForward {
  public:
   explicit SmallForward(ForwardContext* context);
@@ -21,7 +22,8 @@ class SmallForward {
   absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
                       const KvCache& cache);
   // Project and Attend of every layer in one parallel region; Cancelled between two layers.
-  absl::Status AllLayers(float* hidden, uint32_t begin, uint32_t n, KvCache* cache, const CancelToken& cancel);
+  absl::Status AllLayers(float* hidden, uint32_t begin, uint32_t n, KvCache* cache,
+                         const CancelToken& cancel);
   absl::Status Logits(const float* hidden, uint32_t rows, float* logits);
 
  private:

@@ -69,7 +69,8 @@ class Tokenizer {
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Create(VocabSpec spec);
   ~Tokenizer();
 
-  // InvalidArgument for more than kMaxEncodeBytes; Cancelled within some 10 ms of `cancelled`.
+  // InvalidArgument for more than kMaxEncodeBytes; Cancelled soon after `cancelled` says so
+  // (in words of megabytes: some 100 ms).
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options) const;
   // No fewer tokens than this can hold the text: says fast that it is too long.

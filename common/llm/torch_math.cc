@@ -51,8 +51,9 @@ void SetThreads(int threads) { at::set_num_threads(std::max(1, threads)); }
 
 namespace {
 
-constexpr size_t kKeyBlock = 256;      // keys of one tile
-constexpr size_t kQueryBlock = 192;    // query rows times group of one tile, about; a tile of scores stays in the L2 cache
+constexpr size_t kKeyBlock = 256;  // keys of one tile
+constexpr size_t kQueryBlock =
+    192;  // query rows times group of one tile, about; a tile of scores stays in the L2 cache
 constexpr size_t kUnitsPerThread = 6;  // units of work that balance the threads
 
 // One thread's buffers.
@@ -63,7 +64,8 @@ struct Tile {
 };
 
 // Tokens [first, last) of one KV head against all keys that they see.
-void AttendUnit(const AttentionArgs& a, size_t head, size_t first, size_t last, Tile* tile, float* out, size_t out_stride) {
+void AttendUnit(const AttentionArgs& a, size_t head, size_t first, size_t last, Tile* tile,
+                float* out, size_t out_stride) {
   const size_t queries = (last - first) * a.group;
   const auto dim = static_cast<int64_t>(a.dim);
   const at::Tensor q = View(a.q + (head * a.rows + first) * a.group * a.dim,
@@ -86,7 +88,8 @@ void AttendUnit(const AttentionArgs& a, size_t head, size_t first, size_t last, 
       const size_t seen = a.begin + first + i / a.group + 1;
       const size_t visible = seen <= key ? 0 : std::min(n, seen - key);
       float* row = tile->scores.data() + i * kKeyBlock;
-      const float factor = kernels::SoftmaxBlock(row, visible, a.scale, &tile->max[i], &tile->sum[i]);
+      const float factor =
+          kernels::SoftmaxBlock(row, visible, a.scale, &tile->max[i], &tile->sum[i]);
       std::fill(row + visible, row + n, 0.0f);
       if (factor != 1.0f) {
         float* mean = tile->acc.data() + i * a.dim;
@@ -108,23 +111,27 @@ void AttendUnit(const AttentionArgs& a, size_t head, size_t first, size_t last, 
 absl::Status CausalAttention(const AttentionArgs& args, float* out, size_t out_stride) {
   return Guarded("attention", [&] {
     const auto threads = static_cast<size_t>(at::get_num_threads());
-    const size_t most = std::max<size_t>(1, args.rows * args.kv_heads / (kUnitsPerThread * threads));
-    const size_t tokens = std::clamp<size_t>(kQueryBlock / args.group, 1, std::max<size_t>(16, most));
+    const size_t most =
+        std::max<size_t>(1, args.rows * args.kv_heads / (kUnitsPerThread * threads));
+    const size_t tokens =
+        std::clamp<size_t>(kQueryBlock / args.group, 1, std::max<size_t>(16, most));
     const size_t blocks = (args.rows + tokens - 1) / tokens;
     const size_t units = blocks * args.kv_heads;
-    // The latest tokens see the most keys: they go first, and each thread takes the next when it is done.
+    // The latest tokens see the most keys: they go first, and each thread takes the next when it is
+    // done.
     std::atomic<size_t> next{0};
-    at::parallel_for(0, static_cast<int64_t>(std::min(threads, units)), 1, [&](int64_t from, int64_t to) {
-      c10::InferenceMode inference;
-      Tile tile(std::min(tokens, args.rows) * args.group, args.dim);
-      for (; from < to; ++from) {
-        for (size_t unit = next++; unit < units; unit = next++) {
-          const size_t block = blocks - 1 - unit / args.kv_heads;
-          AttendUnit(args, unit % args.kv_heads, block * tokens, std::min(args.rows, (block + 1) * tokens),
-                     &tile, out, out_stride);
-        }
-      }
-    });
+    at::parallel_for(
+        0, static_cast<int64_t>(std::min(threads, units)), 1, [&](int64_t from, int64_t to) {
+          c10::InferenceMode inference;
+          Tile tile(std::min(tokens, args.rows) * args.group, args.dim);
+          for (; from < to; ++from) {
+            for (size_t unit = next++; unit < units; unit = next++) {
+              const size_t block = blocks - 1 - unit / args.kv_heads;
+              AttendUnit(args, unit % args.kv_heads, block * tokens,
+                         std::min(args.rows, (block + 1) * tokens), &tile, out, out_stride);
+            }
+          }
+        });
   });
 }
 

@@ -28,8 +28,8 @@ class Binder {
     }
     const kernels::GgmlTypeInfo* info = kernels::FindGgmlType(static_cast<uint32_t>(t->type));
     if (info == nullptr || cols % info->block_values != 0) {
-      return absl::DataLossError(absl::StrCat("tensor ", name, ": rows of ", cols,
-                                              " values do not fit its type"));
+      return absl::DataLossError(
+          absl::StrCat("tensor ", name, ": rows of ", cols, " values do not fit its type"));
     }
     const uint64_t row_bytes = kernels::RowBytes(*info, cols);
     if (t->data.size() != row_bytes * rows) {
@@ -51,7 +51,8 @@ class Binder {
     }
     for (const float value : *out) {
       if (!std::isfinite(value)) {
-        return absl::DataLossError(absl::StrCat("tensor ", name, " holds a value that is not finite"));
+        return absl::DataLossError(
+            absl::StrCat("tensor ", name, " holds a value that is not finite"));
       }
     }
     return absl::OkStatus();
@@ -62,13 +63,14 @@ class Binder {
     return absl::DataLossError(absl::StrCat("tensor ", name, " ", shape, " is missing"));
   }
   static absl::Status Misshapen(const GgufTensor& t, const std::string& shape) {
-    return absl::DataLossError(
-        absl::StrCat("tensor ", std::string(t.name), " has shape ", Shape(t), ", expected ", shape));
+    return absl::DataLossError(absl::StrCat("tensor ", std::string(t.name), " has shape ", Shape(t),
+                                            ", expected ", shape));
   }
   const GgufReader& gguf_;
 };
 
-absl::Status BindLayer(const Binder& binder, const ModelConfig& c, uint32_t layer, LayerWeights* w) {
+absl::Status BindLayer(const Binder& binder, const ModelConfig& c, uint32_t layer,
+                       LayerWeights* w) {
   const std::string prefix = absl::StrCat("blk.", layer, ".");
   const uint32_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
   RETURN_IF_ERROR(binder.Bind(prefix + "attn_norm.weight", c.d_model, &w->attention_norm));

@@ -25,12 +25,12 @@ struct Matrix {
 };
 
 struct LayerWeights {
-  std::vector<float> attention_norm;  // [d_model]
-  std::vector<float> ffn_norm;        // [d_model]
-  Matrix q, k, v;                     // [heads or kv_heads * head_dim][d_model]
-  Matrix o;                           // [d_model][heads * head_dim]
-  Matrix gate, up;                    // [d_ff][d_model]
-  Matrix down;                        // [d_model][d_ff]
+  std::vector<float> attention_norm;          // [d_model]
+  std::vector<float> ffn_norm;                // [d_model]
+  Matrix q, k, v;                             // [heads or kv_heads * head_dim][d_model]
+  Matrix o;                                   // [d_model][heads * head_dim]
+  Matrix gate, up;                            // [d_ff][d_model]
+  Matrix down;                                // [d_model][d_ff]
   std::vector<float> q_bias, k_bias, v_bias;  // empty unless qkv_bias
   std::vector<float> q_norm, k_norm;          // [head_dim], empty unless qk_norm
 };
@@ -43,8 +43,8 @@ struct Weights {
   std::vector<LayerWeights> layers;
 };
 
-// Finds and checks every tensor; takes over the reader. DataLoss naming the tensor, what was got and expected, for a
-// missing or misshapen one.
+// Finds and checks every tensor; takes over the reader. DataLoss naming the tensor, what was got
+// and expected, for a missing or misshapen one.
 absl::StatusOr<std::unique_ptr<Weights>> BindWeights(std::unique_ptr<GgufReader> gguf,
                                                      const ModelConfig& config);
 

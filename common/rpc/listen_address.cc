@@ -4,6 +4,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -17,7 +19,9 @@ bool IsUnix(const std::string& address) { return address.rfind("unix:", 0) == 0;
 // What stands behind the last colon, when it is all digits.
 std::string PortText(const std::string& address) {
   const size_t colon = address.rfind(':');
-  if (colon == std::string::npos || address.find_first_not_of("0123456789", colon + 1) != std::string::npos) return "";
+  if (colon == std::string::npos ||
+      address.find_first_not_of("0123456789", colon + 1) != std::string::npos)
+    return "";
   return address.substr(colon + 1);
 }
 
@@ -31,8 +35,8 @@ bool IsPort(const std::string& text) {
 absl::Status CheckListenAddress(const std::string& address) {
   if (IsUnix(address) && address.size() > 5) return absl::OkStatus();
   if (address.rfind(':') != 0 && IsPort(PortText(address))) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("listen: got '", address, "', host:port (0 to ", kMaxPort, ") or unix:PATH is expected"));
+  return absl::InvalidArgumentError(absl::StrCat("listen: got '", address, "', host:port (0 to ",
+                                                 kMaxPort, ") or unix:PATH is expected"));
 }
 
 absl::Status CheckSocketFree(const std::string& address) {
@@ -41,16 +45,20 @@ absl::Status CheckSocketFree(const std::string& address) {
   if (path.empty() || path.size() >= sizeof(socket_address.sun_path)) return absl::OkStatus();
   socket_address.sun_family = AF_UNIX;
   path.copy(socket_address.sun_path, path.size());
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const bool answers =
-      fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&socket_address), sizeof(socket_address)) == 0;
-  if (fd >= 0) ::close(fd);
-  if (!answers) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("listen: another program listens on ", address));
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return absl::OkStatus();
+  const bool absent = ::connect(fd, reinterpret_cast<const sockaddr*>(&socket_address),
+                                sizeof(socket_address)) != 0 &&
+                      (errno == ENOENT || errno == ECONNREFUSED);
+  ::close(fd);
+  if (absent) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("listen: another program listens on ", address));
 }
 
 absl::Status CheckTargetAddress(const std::string& address) {
-  if (address.empty()) return absl::InvalidArgumentError("the address is empty; host:port or unix:PATH is expected");
+  if (address.empty())
+    return absl::InvalidArgumentError("the address is empty; host:port or unix:PATH is expected");
   const std::string port = PortText(address);
   if (IsUnix(address) || port.empty() || IsPort(port)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("got '", address, "', ports go to ", kMaxPort));

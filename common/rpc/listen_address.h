@@ -7,11 +7,12 @@
 
 namespace sparkv {
 
-// InvalidArgument unless host:port ("[::1]:7070" for IPv6; port 0: any free one) or unix:PATH. gRPC itself would take the
-// port modulo 65536.
+// InvalidArgument unless host:port ("[::1]:7070" for IPv6; port 0: any free one) or unix:PATH. gRPC
+// itself would take the port modulo 65536.
 absl::Status CheckListenAddress(const std::string& address);
 
-// FailedPrecondition when somebody answers at the socket of unix:PATH: gRPC would take it over. Other addresses are Ok.
+// FailedPrecondition when somebody answers at the socket of unix:PATH: gRPC would take it over.
+// Other addresses are Ok.
 absl::Status CheckSocketFree(const std::string& address);
 
 // InvalidArgument for a port beyond 65535. Other forms that gRPC knows (dns:///…) pass.

@@ -1,6 +1,6 @@
 #include "common/rpc/message_utf8.h"
 
-#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,55 +15,59 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Calls `visit` for each string field that is set; a value that it returns replaces the field's.
-using Visit = std::function<std::optional<std::string>(const FieldDescriptor&, const std::string&)>;
+int Count(const Message& message, const FieldDescriptor* field) {
+  return field->is_repeated() ? message.GetReflection()->FieldSize(message, field) : 1;
+}
 
-void ForStrings(Message* message, const Visit& visit) {
-  const Reflection* reflection = message->GetReflection();
+std::vector<const FieldDescriptor*> Fields(const Message& message) {
   std::vector<const FieldDescriptor*> fields;
-  reflection->ListFields(*message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    const int n = field->is_repeated() ? reflection->FieldSize(*message, field) : 1;
-    for (int i = 0; i < n; ++i) {
-      if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-        ForStrings(field->is_repeated() ? reflection->MutableRepeatedMessage(message, field, i)
-                                        : reflection->MutableMessage(message, field),
-                   visit);
-      } else if (field->type() == FieldDescriptor::TYPE_STRING) {
-        std::optional<std::string> value = visit(*field, field->is_repeated()
-                                                             ? reflection->GetRepeatedString(*message, field, i)
-                                                             : reflection->GetString(*message, field));
-        if (!value) continue;
-        if (field->is_repeated()) {
-          reflection->SetRepeatedString(message, field, i, *std::move(value));
-        } else {
-          reflection->SetString(message, field, *std::move(value));
-        }
-      }
-    }
-  }
+  message.GetReflection()->ListFields(message, &fields);
+  return fields;
 }
 
 }  // namespace
 
 absl::Status CheckUtf8(const Message& message) {
-  absl::Status status;
-  // Nothing is replaced, so the message stays as it is.
-  ForStrings(const_cast<Message*>(&message), [&status](const FieldDescriptor& field, const std::string& value) {
-    const std::optional<size_t> at = FindInvalidUtf8(value);
-    if (at && status.ok()) {
-      status = absl::InvalidArgumentError(absl::StrFormat("%s is not UTF-8: byte 0x%02X at offset %d", field.name(),
-                                                          static_cast<uint8_t>(value[*at]), *at));
+  const Reflection* reflection = message.GetReflection();
+  std::string scratch;
+  for (const FieldDescriptor* field : Fields(message)) {
+    const bool list = field->is_repeated();
+    for (int i = 0; i < Count(message, field); ++i) {
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        RETURN_IF_ERROR(CheckUtf8(list ? reflection->GetRepeatedMessage(message, field, i)
+                                       : reflection->GetMessage(message, field)));
+      } else if (field->type() == FieldDescriptor::TYPE_STRING) {
+        const std::string& value =
+            list ? reflection->GetRepeatedStringReference(message, field, i, &scratch)
+                 : reflection->GetStringReference(message, field, &scratch);
+        if (const std::optional<size_t> at = FindInvalidUtf8(value)) {
+          return absl::InvalidArgumentError(
+              absl::StrFormat("%s is not UTF-8: byte 0x%02X at offset %d", field->name(),
+                              static_cast<uint8_t>(value[*at]), *at));
+        }
+      }
     }
-    return std::nullopt;
-  });
-  return status;
+  }
+  return absl::OkStatus();
 }
 
 void MakeUtf8Valid(Message* message) {
-  ForStrings(message, [](const FieldDescriptor&, const std::string& value) {
-    return FindInvalidUtf8(value) ? std::optional<std::string>(ToValidUtf8(value)) : std::nullopt;
-  });
+  if (CheckUtf8(*message).ok()) return;
+  const Reflection* reflection = message->GetReflection();
+  for (const FieldDescriptor* field : Fields(*message)) {
+    const bool list = field->is_repeated();
+    for (int i = 0; i < Count(*message, field); ++i) {
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        MakeUtf8Valid(list ? reflection->MutableRepeatedMessage(message, field, i)
+                           : reflection->MutableMessage(message, field));
+      } else if (field->type() == FieldDescriptor::TYPE_STRING && list) {
+        reflection->SetRepeatedString(
+            message, field, i, ToValidUtf8(reflection->GetRepeatedString(*message, field, i)));
+      } else if (field->type() == FieldDescriptor::TYPE_STRING) {
+        reflection->SetString(message, field, ToValidUtf8(reflection->GetString(*message, field)));
+      }
+    }
+  }
 }
 
 }  // namespace sparkv

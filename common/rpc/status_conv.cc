@@ -21,7 +21,8 @@ std::string Sanitize(std::string_view text) {
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return {static_cast<grpc::StatusCode>(static_cast<int>(status.code())), Sanitize(std::string_view(status.message().data(), status.message().size()))};
+  return {static_cast<grpc::StatusCode>(static_cast<int>(status.code())),
+          Sanitize(std::string_view(status.message().data(), status.message().size()))};
 }
 
 absl::StatusCode StatusCodeFromWire(int code) {

@@ -25,7 +25,8 @@ struct Free {
 absl::StatusOr<std::string> ReadPem(const std::string& path, const char* what) {
   absl::StatusOr<std::string> text = ReadFile(path, kMaxPemBytes);
   if (!text.ok()) {
-    return absl::Status(text.status().code(), absl::StrCat("TLS ", what, ": ", text.status().message()));
+    return absl::Status(text.status().code(),
+                        absl::StrCat("TLS ", what, ": ", text.status().message()));
   }
   return text;
 }
@@ -33,29 +34,36 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, const char* what) {
 // No interactive question for the passphrase of an encrypted key.
 int NoPassphrase(char*, int, int, void*) { return 0; }
 
-absl::StatusOr<std::unique_ptr<X509, Free>> ParseCertificate(const std::string& pem, const std::string& path) {
+absl::StatusOr<std::unique_ptr<X509, Free>> ParseCertificate(const std::string& pem,
+                                                             const std::string& path) {
   const std::unique_ptr<BIO, Free> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-  std::unique_ptr<X509, Free> certificate(PEM_read_bio_X509(bio.get(), nullptr, NoPassphrase, nullptr));
+  std::unique_ptr<X509, Free> certificate(
+      PEM_read_bio_X509(bio.get(), nullptr, NoPassphrase, nullptr));
   ERR_clear_error();
   if (certificate == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("TLS certificate: ", path, " holds no PEM certificate"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("TLS certificate: ", path, " holds no PEM certificate"));
   }
   return certificate;
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const ServerTlsFiles& files) {
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
+    const ServerTlsFiles& files) {
   if (files.empty()) return grpc::InsecureServerCredentials();
   if (files.certificate.empty() || files.key.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("TLS needs a certificate and a key; only the ",
-                                                   files.key.empty() ? "certificate" : "key", " is given"));
+                                                   files.key.empty() ? "certificate" : "key",
+                                                   " is given"));
   }
   ASSIGN_OR_RETURN(std::string certificate_pem, ReadPem(files.certificate, "certificate"));
   ASSIGN_OR_RETURN(std::string key_pem, ReadPem(files.key, "key"));
   ASSIGN_OR_RETURN(const auto certificate, ParseCertificate(certificate_pem, files.certificate));
-  const std::unique_ptr<BIO, Free> bio(BIO_new_mem_buf(key_pem.data(), static_cast<int>(key_pem.size())));
-  const std::unique_ptr<EVP_PKEY, Free> key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassphrase, nullptr));
+  const std::unique_ptr<BIO, Free> bio(
+      BIO_new_mem_buf(key_pem.data(), static_cast<int>(key_pem.size())));
+  const std::unique_ptr<EVP_PKEY, Free> key(
+      PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassphrase, nullptr));
   ERR_clear_error();
   if (key == nullptr) {
     return absl::InvalidArgumentError(
@@ -64,15 +72,17 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(c
   const bool match = X509_check_private_key(certificate.get(), key.get()) == 1;
   ERR_clear_error();
   if (!match) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("TLS: the key in ", files.key, " does not belong to the certificate in ", files.certificate));
+    return absl::InvalidArgumentError(absl::StrCat("TLS: the key in ", files.key,
+                                                   " does not belong to the certificate in ",
+                                                   files.certificate));
   }
   grpc::SslServerCredentialsOptions options;
   options.pem_key_cert_pairs.push_back({std::move(key_pem), std::move(certificate_pem)});
   return grpc::SslServerCredentials(options);
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const ClientTls& tls) {
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
+    const ClientTls& tls) {
   if (!tls.enabled) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions options;
   if (!tls.ca_file.empty()) {
@@ -82,12 +92,16 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials
   return grpc::SslCredentials(options);
 }
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& target, const ClientTls& tls) {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& target,
+                                                           const ClientTls& tls) {
   RETURN_IF_ERROR(CheckTargetAddress(target));
-  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, MakeChannelCredentials(tls));
+  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials,
+                   MakeChannelCredentials(tls));
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveInterval)));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout)));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveInterval)));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout)));
   // Streams live for minutes without data from the client; without calls no ping is sent.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);

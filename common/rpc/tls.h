@@ -16,15 +16,17 @@
 
 namespace sparkv {
 
-// The client pings an idle connection every kKeepaliveInterval and gives it up after kKeepaliveTimeout; the server
-// allows pings down to kMinPingInterval, so a client with the defaults is never told to calm down.
+// The client pings an idle connection every kKeepaliveInterval and gives it up after
+// kKeepaliveTimeout; the server allows pings down to kMinPingInterval, so a client with the
+// defaults is never told to calm down.
 inline constexpr absl::Duration kKeepaliveInterval = absl::Seconds(20);
 inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(20);
 inline constexpr absl::Duration kMinPingInterval = absl::Seconds(5);
 
 // Frames carry at most 256 KiB; everything else fits too, but for manifests of very long contexts.
 inline constexpr int kMaxMessageBytes = 128 << 20;  // a client takes: manifests of long contexts
-inline constexpr int kMaxRequestBytes = 24 << 20;   // a server takes: a document, or the ids of the longest context
+inline constexpr int kMaxRequestBytes =
+    24 << 20;  // a server takes: a document, or the ids of the longest context
 
 struct ServerTlsFiles {
   std::string certificate;  // PEM chain, leaf first
@@ -32,9 +34,10 @@ struct ServerTlsFiles {
   bool empty() const { return certificate.empty() && key.empty(); }
 };
 
-// Both empty: insecure. InvalidArgument when only one is given, a file holds no certificate or key, or the two do
-// not belong together; NotFound or Unavailable naming the file when it can't be read.
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const ServerTlsFiles& files);
+// Both empty: insecure. InvalidArgument when only one is given, a file holds no certificate or key,
+// or the two do not belong together; NotFound or Unavailable naming the file when it can't be read.
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
+    const ServerTlsFiles& files);
 
 struct ClientTls {
   bool enabled = false;
@@ -43,11 +46,13 @@ struct ClientTls {
 };
 
 // Insecure unless enabled. Errors as above.
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const ClientTls& tls);
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
+    const ClientTls& tls);
 
-// Keepalive, message limits and, with TLS, the expected name. Never blocks; the connection is made on first use.
-// InvalidArgument for an empty target.
-absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& target, const ClientTls& tls);
+// Keepalive, message limits and, with TLS, the expected name. Never blocks; the connection is made
+// on first use. InvalidArgument for an empty target.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& target,
+                                                           const ClientTls& tls);
 
 // The server's side of the same agreement.
 void ApplyServerOptions(grpc::ServerBuilder* builder);

@@ -4,17 +4,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/utf8.h"
 #include "absl/strings/string_view.h"
 #include "common/base/bytes.h"
 #include "common/base/status.h"
+#include "common/base/utf8.h"
 
 namespace sparkv {
 namespace {
 
 absl::Status Range(const std::string& field, uint64_t got, uint64_t least, uint64_t most) {
   if (got >= least && got <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, ": got ", got, ", allowed: ", least, "..", most));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": got ", got, ", allowed: ", least, "..", most));
 }
 
 absl::Status Count(const std::string& field, uint64_t got, uint64_t want) {
@@ -83,22 +84,26 @@ v1::Manifest ToProto(const Manifest& manifest, std::string_view name) {
 absl::StatusOr<Manifest> FromProto(const v1::Manifest& manifest) {
   Manifest out;
   ASSIGN_OR_RETURN(out.context_id, DigestField(manifest.context_id(), "context_id"));
-  ASSIGN_OR_RETURN(out.model_fingerprint, DigestField(manifest.model_fingerprint(), "model_fingerprint"));
+  ASSIGN_OR_RETURN(out.model_fingerprint,
+                   DigestField(manifest.model_fingerprint(), "model_fingerprint"));
   ASSIGN_OR_RETURN(out.codec_digest, DigestField(manifest.codec_digest(), "codec_digest"));
   RETURN_IF_ERROR(Range("codec: length", manifest.codec().size(), 1, 64));
   out.codec = manifest.codec();
   ASSIGN_OR_RETURN(out.geometry, FromProto(manifest.geometry()));
   RETURN_IF_ERROR(Range("planes", manifest.planes(), 1, kMaxWirePlanes));
   out.planes = manifest.planes();
-  RETURN_IF_ERROR(Range("tokens: length", static_cast<uint64_t>(manifest.tokens_size()), 1, kMaxContextTokens));
+  RETURN_IF_ERROR(
+      Range("tokens: length", static_cast<uint64_t>(manifest.tokens_size()), 1, kMaxContextTokens));
   for (int i = 0; i < manifest.tokens_size(); ++i) {
     if (manifest.tokens(i) < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("tokens[", i, "]: got ", manifest.tokens(i), ", allowed: 0 or more"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tokens[", i, "]: got ", manifest.tokens(i), ", allowed: 0 or more"));
     }
   }
   out.tokens.assign(manifest.tokens().begin(), manifest.tokens().end());
   const uint32_t tokens = static_cast<uint32_t>(out.tokens.size());
-  RETURN_IF_ERROR(Count("columns", static_cast<uint64_t>(manifest.columns_size()), ColumnCount(tokens)));
+  RETURN_IF_ERROR(
+      Count("columns", static_cast<uint64_t>(manifest.columns_size()), ColumnCount(tokens)));
   const uint64_t items = uint64_t{out.geometry.layers} * out.planes;
   out.columns.reserve(static_cast<size_t>(manifest.columns_size()));
   for (int t = 0; t < manifest.columns_size(); ++t) {
@@ -108,19 +113,22 @@ absl::StatusOr<Manifest> FromProto(const v1::Manifest& manifest) {
     ASSIGN_OR_RETURN(c.key, DigestField(column.key(), where + "key"));
     const uint32_t want = ColumnTokens(tokens, static_cast<uint32_t>(t));
     if (column.tokens() != want) {
-      return absl::InvalidArgumentError(absl::StrCat(where, "tokens: got ", column.tokens(), ", needs ", want));
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, "tokens: got ", column.tokens(), ", needs ", want));
     }
     c.tokens = want;
     RETURN_IF_ERROR(Count(where + "items", static_cast<uint64_t>(column.items_size()), items));
     c.items.reserve(items);
     for (const v1::Item& item : column.items()) {
       if (item.bytes() == 0 || item.bytes() > kMaxWireItemBytes) {
-        return Range(absl::StrCat(where, "items[", c.items.size(), "].bytes"), item.bytes(), 1, kMaxWireItemBytes);
+        return Range(absl::StrCat(where, "items[", c.items.size(), "].bytes"), item.bytes(), 1,
+                     kMaxWireItemBytes);
       }
       c.items.push_back({item.bytes(), item.crc32c()});
     }
     if (column.active_blocks_size() != 0) {
-      RETURN_IF_ERROR(Count(where + "active_blocks", static_cast<uint64_t>(column.active_blocks_size()),
+      RETURN_IF_ERROR(Count(where + "active_blocks",
+                            static_cast<uint64_t>(column.active_blocks_size()),
                             uint64_t{out.geometry.layers} * out.geometry.kv_heads));
       for (const uint32_t blocks : column.active_blocks()) {
         RETURN_IF_ERROR(Range(where + "active_blocks", blocks, 0, kMaxActiveBlocks));
@@ -140,9 +148,10 @@ absl::Status CheckPrintable(std::string_view name) {
   for (size_t i = 0; i < name.size();) {
     const Utf8Unit unit = NextUtf8Unit(bytes + i, name.size() - i);
     const uint32_t c = unit.code;
-    if (!unit.valid) return absl::InvalidArgumentError(absl::StrCat("name: is not UTF-8 at byte ", i));
-    if (c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || (c >= 0x202A && c <= 0x202E) ||
-        (c >= 0x2066 && c <= 0x2069)) {
+    if (!unit.valid)
+      return absl::InvalidArgumentError(absl::StrCat("name: is not UTF-8 at byte ", i));
+    if (c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 ||
+        (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069)) {
       return absl::InvalidArgumentError(
           absl::StrFormat("name: control characters are not allowed, got U+%04X at byte %d", c, i));
     }

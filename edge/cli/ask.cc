@@ -55,7 +55,7 @@ const std::map<std::string, v1::Policy> kPolicies = {{"sparkv", v1::POLICY_SPARK
 const CLI::Validator kUnsigned(
     [](const std::string& text) {
       uint64_t value = 0;
-      return absl::SimpleAtoi(text, &value) && text.find('-') == std::string::npos
+      return absl::SimpleAtoi(text, &value)
                  ? std::string()
                  : absl::StrCat("got ", text, ", 0 to 18446744073709551615 are allowed");
     },

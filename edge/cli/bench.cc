@@ -9,7 +9,7 @@
 namespace sparkv::cli {
 
 absl::StatusOr<std::string> BenchDocument(const BenchOptions& options) {
-  constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
+  constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
   std::vector<std::string> paths = options.contexts;
   if (paths.empty()) paths.push_back(options.scripts + "/demo/hacker-folklore.txt");
   std::string text;

@@ -34,7 +34,7 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
 absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures);
 absl::Status RunBenchLoad(const BenchOptions& options, FigureFile* figures);
 
-// The benchmark's document: the files given, else the demo document, read whole (at most 64 MiB
+// The benchmark's document: the files given, else the demo document, read whole (at most 16 MiB
 // each).
 absl::StatusOr<std::string> BenchDocument(const BenchOptions& options);
 

@@ -93,7 +93,7 @@ Client::~Client() {
 }
 
 void Client::SetDeadline(grpc::ClientContext* context) {
-  // Longer than the daemon's own deadlines towards the server.
+  // The daemon's own calls to the server end before, but for lists of many slow pages.
   context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
 }
 
@@ -106,7 +106,8 @@ absl::Status Client::Finish(const grpc::Status& status) const {
                      "); start sparkv-edge, or say where it is with --edge or SPARKV_EDGE"));
   }
   if (plain.code() == absl::StatusCode::kDeadlineExceeded)
-    return absl::DeadlineExceededError(absl::StrCat("the daemon at ", edge_, " does not answer"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("the daemon at ", edge_, " did not answer within 30 s"));
   return plain;
 }
 

@@ -14,11 +14,12 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/base/utf8.h"
+#include "common/rpc/wire.h"
 
 namespace sparkv::cli {
 namespace {
 
-constexpr size_t kMaxBytes = size_t{64} << 20;
+constexpr size_t kMaxBytes = kMaxRequestTextBytes;
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 
 namespace sparkv::cli {
 
-// A whole file, or stdin for "-"; at most 64 MiB.
+// A whole file, or stdin for "-"; at most 16 MiB.
 absl::StatusOr<std::string> ReadInput(const std::string& path);
 // The same, and InvalidArgument "doc.txt is not UTF-8: byte 0xE6 at offset 12".
 absl::StatusOr<std::string> ReadText(const std::string& path);

@@ -409,8 +409,9 @@ absl::StatusOr<LoadResult> Load::Run() {
     const double end = Seconds();
     absl::MutexLock lock(&mutex_);
     state_.Finish(*op);
-    if (op->kind != ComputeOp::Kind::kQuery && state_.column_complete(op->column))
-      hidden_[op->column] = {};
+    for (uint32_t t = 0; t < job_.problem.columns(); ++t) {
+      if (state_.column_complete(t)) hidden_[t] = {};
+    }
     if (op->kind == ComputeOp::Kind::kQuery) {
       result_.query_s += end - begin;
       result_.timeline.push_back({LoadEvent::Kind::kQuery, 0, op->layer, begin, end});

@@ -15,6 +15,8 @@ namespace sparkv {
 namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(20);  // between two looks at `cancelled`
+constexpr absl::Duration kShowDeadline = absl::Seconds(5);
+constexpr absl::Duration kListDeadline = absl::Seconds(10);  // a page
 
 std::string Bytes(const Digest& digest) { return std::string(AsStringView(digest)); }
 
@@ -111,8 +113,8 @@ absl::StatusOr<Manifest> ServerClient::Lookup(const Digest& context_id, absl::Du
 }
 
 absl::StatusOr<v1::ContextInfo> ServerClient::Show(const Digest& context_id,
-                                                   absl::Duration deadline) {
-  Call call(this, deadline);
+                                                   CancelledFn cancelled) {
+  Call call(this, kShowDeadline, std::move(cancelled));
   v1::ShowRequest request;
   request.set_context_id(Bytes(context_id));
   v1::ContextInfo info;
@@ -120,12 +122,12 @@ absl::StatusOr<v1::ContextInfo> ServerClient::Show(const Digest& context_id,
   return info;
 }
 
-absl::StatusOr<std::vector<v1::ContextInfo>> ServerClient::List(absl::Duration deadline) {
+absl::StatusOr<std::vector<v1::ContextInfo>> ServerClient::List(const CancelledFn& cancelled) {
   constexpr size_t kMaxContexts = 1000000;
   std::vector<v1::ContextInfo> all;
   std::string page;
   do {
-    Call call(this, deadline);
+    Call call(this, kListDeadline, cancelled);
     v1::ListRequest request;
     request.set_page_token(page);
     v1::ListResponse response;

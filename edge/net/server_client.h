@@ -42,10 +42,9 @@ class ServerClient {
   absl::StatusOr<Manifest> Lookup(const Digest& context_id,
                                   absl::Duration deadline = absl::Seconds(10),
                                   std::string* name = nullptr, CancelledFn cancelled = nullptr);
-  absl::StatusOr<v1::ContextInfo> Show(const Digest& context_id,
-                                       absl::Duration deadline = absl::Seconds(5));
+  absl::StatusOr<v1::ContextInfo> Show(const Digest& context_id, CancelledFn cancelled = nullptr);
   // All pages.
-  absl::StatusOr<std::vector<v1::ContextInfo>> List(absl::Duration deadline = absl::Seconds(10));
+  absl::StatusOr<std::vector<v1::ContextInfo>> List(const CancelledFn& cancelled = nullptr);
   absl::StatusOr<uint64_t> Delete(const Digest& context_id,
                                   absl::Duration deadline = absl::Seconds(10));
   // Streams progress until done. Cancelled within 200 ms of the token.

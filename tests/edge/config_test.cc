@@ -17,8 +17,9 @@ absl::StatusOr<EdgeConfig> Config(const std::vector<std::string>& args) {
 }
 
 TEST_CASE("flags of tables reach the configuration") {
-  const auto config = Config({"--model", "m.gguf", "--data-dir", "d", "--server", "h:1", "--insecure", "--link-mbit", "40",
-                              "--link-rtt-ms", "20", "--kv-budget-bytes", "64MiB", "--policy", "cake"});
+  const auto config = Config({"--model", "m.gguf", "--data-dir", "d", "--server", "h:1",
+                              "--insecure", "--link-mbit", "40", "--link-rtt-ms", "20",
+                              "--kv-budget-bytes", "64MiB", "--policy", "cake"});
   REQUIRE_OK(config);
   CHECK(config->shaped);
   CHECK(config->link.rtt_ms == 20);

@@ -53,7 +53,7 @@ TEST_CASE("a context is computed once, then asked from memory") {
   CHECK(third.result.usage().blocks_computed() == 30);
 }
 
-TEST_CASE("the daemon's contexts survive a restart; a name taken by other content is refused") {
+TEST_CASE("the daemon's contexts survive a restart, and a name taken by other content is refused") {
   SPARKV_NEED_MODEL();
   TestFolder folder;
   std::string id;
@@ -221,7 +221,8 @@ TEST_CASE("a raw context with an empty raw question continues the text itself") 
   CHECK(stored_again.ids == direct.ids);
 }
 
-TEST_CASE("a context that can never fit KV memory is refused; others are evicted for a new one") {
+TEST_CASE(
+    "a context that can never fit KV memory is refused, and others are evicted for a new one") {
   SPARKV_NEED_MODEL();
   TestFolder folder;
   EdgeConfig config = LocalConfig(folder);
@@ -330,7 +331,7 @@ TEST_CASE("stopping the daemon ends what runs and what waits, as Unavailable") {
   }
 }
 
-TEST_CASE("a Unix socket works; a taken folder and a taken or malformed address are errors") {
+TEST_CASE("a Unix socket works, and a taken folder and a taken or malformed address are errors") {
   SPARKV_NEED_MODEL();
   TestFolder folder;
   EdgeConfig config = LocalConfig(folder);

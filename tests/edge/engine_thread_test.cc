@@ -44,24 +44,22 @@ struct Blocker {
 
 EngineThread::Job Named(Log* log, const std::string& name, CancelToken cancel = {},
                         std::function<void()> then = nullptr) {
-  return {.run =
-              [=] {
-                log->Add("run " + name);
-                if (then) then();
-              },
-          .dropped =
-              [=](absl::Status status) {
-                log->Add("drop " + name + " " + status.ToString());
-              },
-          .position = [=](uint32_t n) { log->Add(name + "@" + std::to_string(n)); },
-          .cancel = cancel};
+  return {
+      .run =
+          [=] {
+            log->Add("run " + name);
+            if (then) then();
+          },
+      .dropped = [=](absl::Status status) { log->Add("drop " + name + " " + status.ToString()); },
+      .position = [=](uint32_t n) { log->Add(name + "@" + std::to_string(n)); },
+      .cancel = cancel};
 }
 
 TEST_CASE("jobs run in order and report their positions as they fall") {
   Log log;
   absl::Notification done;
+  Blocker blocker;  // outlives the thread that waits in it
   EngineThread engine(8);
-  Blocker blocker;
   REQUIRE(engine.Post(blocker.Job()).ok());
   blocker.started.WaitForNotification();
   REQUIRE(engine.Post(Named(&log, "a")).ok());
@@ -75,8 +73,8 @@ TEST_CASE("jobs run in order and report their positions as they fall") {
 TEST_CASE("a full queue refuses and keeps what it has") {
   Log log;
   absl::Notification done;
+  Blocker blocker;  // outlives the thread that waits in it
   EngineThread engine(1);
-  Blocker blocker;
   REQUIRE(engine.Post(blocker.Job()).ok());
   blocker.started.WaitForNotification();
   REQUIRE(engine.Post(Named(&log, "a", {}, [&] { done.Notify(); })).ok());
@@ -90,8 +88,8 @@ TEST_CASE("a full queue refuses and keeps what it has") {
 
 TEST_CASE("a queue of none still serves one at a time") {
   Log log;
+  Blocker blocker;  // outlives the thread that waits in it
   EngineThread engine(0);
-  Blocker blocker;
   REQUIRE(engine.Post(blocker.Job()).ok());
   blocker.started.WaitForNotification();
   CHECK(engine.Post(Named(&log, "a")).code() == absl::StatusCode::kResourceExhausted);
@@ -101,8 +99,8 @@ TEST_CASE("a queue of none still serves one at a time") {
 TEST_CASE("a cancelled waiting job leaves at the kick and the rest move up") {
   Log log;
   absl::Notification done;
+  Blocker blocker;  // outlives the thread that waits in it
   EngineThread engine(8);
-  Blocker blocker;
   REQUIRE(engine.Post(blocker.Job()).ok());
   blocker.started.WaitForNotification();
   CancelToken cancel;
@@ -120,8 +118,8 @@ TEST_CASE("a cancelled waiting job leaves at the kick and the rest move up") {
 
 TEST_CASE("shutdown cancels the running job and drops the waiting ones") {
   Log log;
+  Blocker blocker;  // outlives the thread that waits in it
   EngineThread engine(8);
-  Blocker blocker;
   REQUIRE(engine.Post(blocker.Job()).ok());
   blocker.started.WaitForNotification();
   REQUIRE(engine.Post(Named(&log, "a")).ok());
@@ -131,7 +129,8 @@ TEST_CASE("shutdown cancels the running job and drops the waiting ones") {
   });
   engine.Shutdown();
   releaser.join();
-  CHECK(log.lines() == std::vector<std::string>{"a@1", "drop a UNAVAILABLE: the daemon is shutting down"});
+  CHECK(log.lines() ==
+        std::vector<std::string>{"a@1", "drop a UNAVAILABLE: the daemon is shutting down"});
   CHECK(engine.Post(Named(&log, "b")).code() == absl::StatusCode::kUnavailable);
 }
 

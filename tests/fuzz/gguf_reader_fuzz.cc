@@ -1,5 +1,6 @@
-// GGUF files: whatever the bytes, the reader answers with a Status or a table whose every view is inside the
-// file. Reads all metadata through every getter, expands a row of each tensor and writes the listing.
+// GGUF files: whatever the bytes, the reader answers with a Status or a table whose every view is
+// inside the file. Reads all metadata through every getter, expands a row of each tensor and writes
+// the listing.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -55,8 +56,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::unique_ptr<uint8_t[]> row(new uint8_t[bytes]);
     std::memcpy(row.get(), tensor.data.data() + tensor.data.size() - bytes, bytes);
     std::vector<float> values(tensor.row()), x(tensor.row(), 1.0f), y(2);
-    Require(sparkv::kernels::DequantizeRow(tensor.type, row.get(), values.data(), values.size()).ok());
-    Require(sparkv::kernels::GgufLinearRows(tensor.type, row.get(), tensor.row(), 0, 1, x.data(), 0, 2, y.data(), 1)
+    Require(
+        sparkv::kernels::DequantizeRow(tensor.type, row.get(), values.data(), values.size()).ok());
+    Require(sparkv::kernels::GgufLinearRows(tensor.type, row.get(), tensor.row(), 0, 1, x.data(), 0,
+                                            2, y.data(), 1)
                 .ok());
   }
   (void)sparkv::GgufSummary(gguf);

@@ -1,5 +1,6 @@
 // Runs a fuzz target over every file of a corpus folder, without a fuzz engine, then over mutations
-// of each (truncations and byte flips from a fixed seed), so that a plain test run covers the parser.
+// of each (truncations and byte flips from a fixed seed), so that a plain test run covers the
+// parser.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -28,7 +29,8 @@ int main(int argc, char** argv) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(argv[1])) {
     if (!entry.is_regular_file()) continue;
     std::ifstream in(entry.path(), std::ios::binary);
-    std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(in)),
+                               std::istreambuf_iterator<char>());
     ++files;
     Run(bytes);
     for (int i = 0; i < 200 && !bytes.empty(); ++i, ++runs) {

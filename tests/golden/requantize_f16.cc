@@ -48,7 +48,8 @@ absl::Status RequantizeToF16(const std::string& source, const std::string& targe
       head.Write(static_cast<uint32_t>(value.element_type()));
       head.Write(value.count());
     }
-    if (value.type() == GgufType::kString) head.Write(static_cast<uint64_t>(value.stored_bytes().size()));
+    if (value.type() == GgufType::kString)
+      head.Write(static_cast<uint64_t>(value.stored_bytes().size()));
     head.WriteBytes(value.stored_bytes());
   }
   uint64_t offset = 0;
@@ -72,9 +73,11 @@ absl::Status RequantizeToF16(const std::string& source, const std::string& targe
       std::vector<uint16_t> narrow(t.row());
       const uint64_t row_bytes = t.data.size() / t.rows();
       for (uint64_t r = 0; r < t.rows(); ++r) {
-        RETURN_IF_ERROR(kernels::DequantizeRowScalar(t.type, t.data.data() + r * row_bytes, wide.data(), t.row()));
+        RETURN_IF_ERROR(kernels::DequantizeRowScalar(t.type, t.data.data() + r * row_bytes,
+                                                     wide.data(), t.row()));
         kernels::FloatToHalf(wide.data(), narrow.data(), t.row());
-        data.WriteBytes({reinterpret_cast<const uint8_t*>(narrow.data()), t.row() * sizeof(uint16_t)});
+        data.WriteBytes(
+            {reinterpret_cast<const uint8_t*>(narrow.data()), t.row() * sizeof(uint16_t)});
       }
     }
     Pad(&data);

@@ -1,4 +1,5 @@
-// The C++ twin of scripts/make_f16_gguf.py, for tests on machines without Python packages: byte for byte the same file.
+// The C++ twin of scripts/make_f16_gguf.py, for tests on machines without Python packages: byte for
+// byte the same file.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// A real server process and the edge daemon over loopback: every fault of the link or the server ends in the right answer with the
-// reason beside it.
+// A real server process and the edge daemon over loopback: every fault of the link or the server
+// ends in the right answer with the reason beside it.
 #include <filesystem>
 #include <fstream>
 
@@ -23,7 +23,9 @@ using testing::TestModel;
 
 constexpr char kQuestion[] = "Which thing was repaired by the keeper?";
 
-bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 v1::AddContextRequest Lossless(const std::string& name, const std::string& text) {
   v1::AddContextRequest request = Document(name, text);
@@ -48,7 +50,9 @@ v1::GenerateRequest Ask(v1::Policy policy, bool drop = false) {
   return request;
 }
 
-TEST_CASE("all policies give the same answer with the lossless codec; a second question fetches nothing") {
+TEST_CASE(
+    "all policies give the same answer with the lossless codec, and a second question fetches "
+    "nothing") {
   SPARKV_NEED_MODEL();
   TestFolder folder;
   const std::string text = Prose(60);  // two columns, the last one short
@@ -71,7 +75,8 @@ TEST_CASE("all policies give the same answer with the lossless codec; a second q
   CHECK(stream.degraded().empty());
   CHECK(stream.result.usage().policy() == "stream");
   CHECK(stream.result.usage().level() == 16);
-  CHECK(stream.result.usage().blocks_streamed() + stream.result.usage().blocks_computed() == blocks);
+  CHECK(stream.result.usage().blocks_streamed() + stream.result.usage().blocks_computed() ==
+        blocks);
   CHECK(stream.result.usage().blocks_streamed() > blocks / 2);
   CHECK(stream.result.usage().bytes_fetched() > 1000000);
   for (const v1::Policy policy : {v1::POLICY_LOCAL, v1::POLICY_CAKE, v1::POLICY_SPARKV}) {
@@ -80,7 +85,8 @@ TEST_CASE("all policies give the same answer with the lossless codec; a second q
     INFO("policy " << answer.result.usage().policy());
     CHECK(answer.degraded().empty());
     CHECK(answer.ids == stream.ids);
-    CHECK(answer.result.usage().blocks_streamed() + answer.result.usage().blocks_computed() == blocks);
+    CHECK(answer.result.usage().blocks_streamed() + answer.result.usage().blocks_computed() ==
+          blocks);
     CHECK((answer.result.usage().bytes_fetched() > 0) == (policy != v1::POLICY_LOCAL));
   }
   const Answer again = edge.Ask(Ask(v1::POLICY_STREAM));
@@ -158,15 +164,17 @@ TEST_CASE("the server is killed in mid-stream") {
   auto server = std::make_unique<ServerProcess>(TestModel(), folder.path() + "/server");
   EdgeConfig config = EdgeWithServer(folder, server->address());
   config.shaped = true;
-  config.link.rate = *RateTrace::Constant(20);  // 15 MB take 6 s: the kill comes well before the end
+  config.link.rate =
+      *RateTrace::Constant(20);  // 15 MB take 6 s: the kill comes well before the end
   TestDaemon edge(config);
   REQUIRE_OK(edge.Add(Lossless("doc", text)));
   bool killed = false;
-  const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM), [&](const v1::GenerateResponse& response, grpc::ClientContext*) {
-    if (killed || !response.has_loading() || response.loading().blocks_done() == 0) return;
-    killed = true;
-    server->Kill();
-  });
+  const Answer answer = edge.Ask(
+      Ask(v1::POLICY_STREAM), [&](const v1::GenerateResponse& response, grpc::ClientContext*) {
+        if (killed || !response.has_loading() || response.loading().blocks_done() == 0) return;
+        killed = true;
+        server->Kill();
+      });
   REQUIRE(killed);
   REQUIRE_OK(answer.status);
   CHECK(Has(answer.degraded(), "stream"));
@@ -188,7 +196,8 @@ TEST_CASE("stored bytes are damaged: the block is computed here") {
   TestDaemon edge(EdgeWithServer(folder, server.address()));
   REQUIRE_OK(edge.Add(Lossless("doc", text)));
   int damaged = 0;
-  for (const auto& file : std::filesystem::recursive_directory_iterator(folder.path() + "/server")) {
+  for (const auto& file :
+       std::filesystem::recursive_directory_iterator(folder.path() + "/server")) {
     if (file.path().extension() != ".col") continue;
     std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
     const auto middle = static_cast<std::streamoff>(std::filesystem::file_size(file.path()) / 2);
@@ -275,7 +284,7 @@ TEST_CASE("the daemon's model was exchanged: its old contexts are refused with a
   CHECK(Has(std::string(answer.status.message()), "another model"));
 }
 
-TEST_CASE("the server lost the context; a context that only the server has is found there") {
+TEST_CASE("the server lost the context, and a context that only the server has is found there") {
   SPARKV_NEED_MODEL();
   TestFolder folder;
   const std::string text = Prose(12);
@@ -347,7 +356,8 @@ TEST_CASE("a client that goes away ends the stream, and nothing of it stays") {
   config.link.rate = *RateTrace::Constant(2);
   TestDaemon edge(config);
   REQUIRE_OK(edge.Add(Lossless("doc", Prose(12))));
-  const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM), [](const v1::GenerateResponse& response, grpc::ClientContext* context) {
+  const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM), [](const v1::GenerateResponse& response,
+                                                            grpc::ClientContext* context) {
     if (response.has_loading()) context->TryCancel();
   });
   CHECK(answer.status.code() == absl::StatusCode::kCancelled);

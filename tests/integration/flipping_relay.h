@@ -1,4 +1,5 @@
-// A TCP relay that flips one bit of what the server sends: what a broken router or a bad cable past its checksums does.
+// A TCP relay that flips one bit of what the server sends: what a broken router or a bad cable past
+// its checksums does.
 #pragma once
 
 #include <arpa/inet.h>
@@ -19,7 +20,8 @@ namespace sparkv::testing {
 
 class FlippingRelay {
  public:
-  // Forwards connections to 127.0.0.1:port. Once Arm was called, the byte `offset` bytes later on the way to the client is damaged.
+  // Forwards connections to 127.0.0.1:port. Once Arm was called, the byte `offset` bytes later on
+  // the way to the client is damaged.
   explicit FlippingRelay(const std::string& target)
       : port_(static_cast<uint16_t>(std::stoi(target.substr(target.rfind(':') + 1)))) {
     listener_ = socket(AF_INET, SOCK_STREAM, 0);
@@ -80,7 +82,8 @@ class FlippingRelay {
         if (i == 1) Damage(buffer.data(), n);
         ssize_t sent = 0;
         while (sent < n) {
-          const ssize_t m = send(sides[1 - i].fd, buffer.data() + sent, static_cast<size_t>(n - sent), MSG_NOSIGNAL);
+          const ssize_t m = send(sides[1 - i].fd, buffer.data() + sent,
+                                 static_cast<size_t>(n - sent), MSG_NOSIGNAL);
           if (m <= 0) break;
           sent += m;
         }

@@ -30,7 +30,8 @@ Run Sparkv(const std::string& arguments) {
   REQUIRE(pipe != nullptr);
   Run run;
   std::array<char, 4096> buffer;
-  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) run.out.append(buffer.data(), n);
+  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    run.out.append(buffer.data(), n);
   const int status = pclose(pipe);
   run.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return run;
@@ -50,21 +51,23 @@ TEST_CASE("ask --local reproduces the golden greedy ids") {
     const nlohmann::json& golden = goldens.at(name);
     const std::string file = folder.path() + "/ids.json";
     std::ofstream(file) << golden.at("ids").dump();
-    const Run run = Sparkv("ask --local --model " + TestModel() + " --no-context --token-ids " + file +
-                           " -n 32 --ignore-eos --ids --quiet");
+    const Run run = Sparkv("ask --local --model " + TestModel() + " --no-context --token-ids " +
+                           file + " -n 32 --ignore-eos --ids --quiet");
     INFO(name);
     REQUIRE(run.exit_code == 0);
     const auto ids = cli::ParseTokenIds(run.out);
     REQUIRE_OK(ids);
     CHECK(*ids == golden.at("fp32").at("greedy").get<std::vector<int32_t>>());
     // llama.cpp disagrees with itself on p1's near tie.
-    if (std::string(name) != "p1") CHECK(*ids == golden.at("llamacpp").at("greedy").get<std::vector<int32_t>>());
+    if (std::string(name) != "p1")
+      CHECK(*ids == golden.at("llamacpp").at("greedy").get<std::vector<int32_t>>());
   }
 }
 
 TEST_CASE("special tokens in a prompt are parsed only when asked for") {
   SPARKV_NEED_MODEL();
-  const std::string base = "ask --local --json -n 1 --no-context --raw --model " + TestModel() + " '<|im_start|>user'";
+  const std::string base =
+      "ask --local --json -n 1 --no-context --raw --model " + TestModel() + " '<|im_start|>user'";
   const Run plain = Sparkv(base);
   const Run parsed = Sparkv(base + " --parse-special");
   REQUIRE(plain.exit_code == 0);
@@ -77,7 +80,8 @@ TEST_CASE("contexts, questions and errors through --local with a kept folder") {
   SPARKV_NEED_MODEL();
   TestFolder folder;
   std::ofstream(folder.path() + "/doc.txt") << testing::Prose(5);
-  const std::string local = " --local --model " + TestModel() + " --data-dir " + folder.path() + "/data";
+  const std::string local =
+      " --local --model " + TestModel() + " --data-dir " + folder.path() + "/data";
   const Run added = Sparkv("context add " + folder.path() + "/doc.txt --json" + local);
   REQUIRE(added.exit_code == 0);
   CHECK(nlohmann::json::parse(added.out).at("name") == "doc.txt");
@@ -96,7 +100,8 @@ TEST_CASE("contexts, questions and errors through --local with a kept folder") {
   CHECK(Sparkv("ask doc.txt '?' --temperature=-1 2>/dev/null" + local).exit_code == 5);
   CHECK(Sparkv("ask doc.txt '?' --no-such-flag 2>/dev/null").exit_code == 2);
   CHECK(Sparkv("ask '' 'To whom?' 2>/dev/null" + local).exit_code == 5);  // empty is not "none"
-  for (const char* command : {"context add", "ask --no-context --prompt-file", "ask --no-context --token-ids"}) {
+  for (const char* command :
+       {"context add", "ask --no-context --prompt-file", "ask --no-context --token-ids"}) {
     INFO(command);
     CHECK(Sparkv(std::string(command) + " /absent 2>/dev/null" + local).exit_code == 3);
     CHECK(Sparkv(std::string(command) + " / 2>/dev/null" + local).exit_code == 5);
@@ -104,7 +109,8 @@ TEST_CASE("contexts, questions and errors through --local with a kept folder") {
   for (const char* command : {"context show", "context rm", "load"}) {
     INFO(command);
     CHECK(Sparkv(std::string(command) + " '' 2>/dev/null" + local).exit_code == 5);
-    CHECK(Sparkv(std::string(command) + " $'\\xff' 2>/dev/null" + local).exit_code != 0);
+    CHECK(Sparkv(std::string(command) + " \"$(printf '\\377')\" 2>/dev/null" + local).exit_code ==
+          5);
   }
   CHECK(Sparkv("chat nobody </dev/null 2>/dev/null" + local).exit_code == 3);
   const Run usage = Sparkv("ask doc.txt '?' --seed -1 --json" + local);
@@ -138,8 +144,8 @@ TEST_CASE("Ctrl-C ends a running answer with exit code 130") {
   if (pid == 0) {
     dup2(out[1], STDOUT_FILENO);
     close(out[0]);
-    execl(program.c_str(), program.c_str(), "ask", "--local", "--model", model.c_str(), "--no-context", "Go on for ever.",
-          "-n", "8000", "--ignore-eos", "--quiet", nullptr);
+    execl(program.c_str(), program.c_str(), "ask", "--local", "--model", model.c_str(),
+          "--no-context", "Go on for ever.", "-n", "8000", "--ignore-eos", "--quiet", nullptr);
     _exit(127);
   }
   close(out[1]);

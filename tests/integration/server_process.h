@@ -19,13 +19,20 @@ class ServerProcess {
  public:
   ServerProcess(const std::string& model, const std::string& data_dir,
                 const std::vector<std::string>& extra = {"--insecure"}) {
-    std::vector<std::string> argv = {BuiltProgram("server/sparkv-server"), "--listen", "127.0.0.1:0", "--model", model,
-                                     "--data-dir", data_dir};
+    std::vector<std::string> argv = {BuiltProgram("server/sparkv-server"),
+                                     "--listen",
+                                     "127.0.0.1:0",
+                                     "--model",
+                                     model,
+                                     "--data-dir",
+                                     data_dir};
     argv.insert(argv.end(), extra.begin(), extra.end());
-    absl::StatusOr<std::unique_ptr<cli::Subprocess>> process = cli::Subprocess::Start(argv, data_dir + ".log");
+    absl::StatusOr<std::unique_ptr<cli::Subprocess>> process =
+        cli::Subprocess::Start(argv, data_dir + ".log");
     REQUIRE_OK(process);
     process_ = *std::move(process);
-    const absl::StatusOr<std::string> address = process_->ReadUntil("listening on ", absl::Minutes(2));
+    const absl::StatusOr<std::string> address =
+        process_->ReadUntil("listening on ", absl::Minutes(2));
     REQUIRE_OK(address);
     address_ = *address;
   }

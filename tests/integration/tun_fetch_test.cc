@@ -58,7 +58,7 @@ class CountingSink final : public ItemSink {
 };
 
 TEST_CASE(
-    "a context comes whole over a link that loses and reorders packets; a cut link lets go at "
+    "a context comes whole over a link that loses and reorders packets, and a cut link lets go at "
     "once") {
   if (const std::string reason = TunLink::WhyNot(); !reason.empty()) SKIP(reason);
   SPARKV_NEED_MODEL();

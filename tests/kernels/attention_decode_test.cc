@@ -82,7 +82,8 @@ TEST_CASE("attention over stored rows follows its definition") {
           const double limit = body == Body::kF16 ? 5e-3 : 1e-5;
           for (const size_t piece : {size_t{64}, size_t{13}}) {
             const std::vector<float> got = Run(p, scale, piece, body);
-            for (size_t i = 0; i < got.size(); ++i) REQUIRE(std::fabs(got[i] - expected[i]) <= limit);
+            for (size_t i = 0; i < got.size(); ++i)
+              REQUIRE(std::fabs(got[i] - expected[i]) <= limit);
           }
         }
       }

@@ -23,20 +23,36 @@ inline void HalfFields(kernels::GgmlType type, int out[2]) {
   using kernels::GgmlType;
   out[0] = out[1] = -1;
   switch (type) {
-    case GgmlType::kQ4_0: case GgmlType::kQ5_0: case GgmlType::kQ8_0: out[0] = 0; break;
-    case GgmlType::kQ4_1: case GgmlType::kQ5_1: case GgmlType::kQ4_K: case GgmlType::kQ5_K:
+    case GgmlType::kQ4_0:
+    case GgmlType::kQ5_0:
+    case GgmlType::kQ8_0:
+      out[0] = 0;
+      break;
+    case GgmlType::kQ4_1:
+    case GgmlType::kQ5_1:
+    case GgmlType::kQ4_K:
+    case GgmlType::kQ5_K:
       out[0] = 0;
       out[1] = 2;
       break;
-    case GgmlType::kQ2_K: out[0] = 80; out[1] = 82; break;
-    case GgmlType::kQ3_K: out[0] = 108; break;
-    case GgmlType::kQ6_K: out[0] = 208; break;
-    default: break;
+    case GgmlType::kQ2_K:
+      out[0] = 80;
+      out[1] = 82;
+      break;
+    case GgmlType::kQ3_K:
+      out[0] = 108;
+      break;
+    case GgmlType::kQ6_K:
+      out[0] = 208;
+      break;
+    default:
+      break;
   }
 }
 
 // n values, n a multiple of the block. Random packed bits; scales of about `scale`, finite.
-inline std::vector<uint8_t> RandomRow(kernels::GgmlType type, size_t n, float scale, std::mt19937* rng) {
+inline std::vector<uint8_t> RandomRow(kernels::GgmlType type, size_t n, float scale,
+                                      std::mt19937* rng) {
   const kernels::GgmlTypeInfo& info = *kernels::FindGgmlType(static_cast<uint32_t>(type));
   std::vector<uint8_t> row(kernels::RowBytes(info, n));
   std::normal_distribution<float> normal(0.0f, scale);
@@ -52,7 +68,8 @@ inline std::vector<uint8_t> RandomRow(kernels::GgmlType type, size_t n, float sc
       std::memcpy(&bits, &value, sizeof(bits));
       if (type == kernels::GgmlType::kF32) std::memcpy(&row[4 * i], &value, sizeof(value));
       if (type == kernels::GgmlType::kF16) put_half(&row[2 * i]);
-      if (type == kernels::GgmlType::kBF16) std::memcpy(&row[2 * i], reinterpret_cast<char*>(&bits) + 2, 2);
+      if (type == kernels::GgmlType::kBF16)
+        std::memcpy(&row[2 * i], reinterpret_cast<char*>(&bits) + 2, 2);
     }
     return row;
   }

@@ -27,7 +27,8 @@ struct Golden {
 };
 
 std::vector<Golden> ReadGolden() {
-  std::ifstream in(sparkv::testing::SourcePath("tests/golden/dequant/dequant.bin"), std::ios::binary);
+  std::ifstream in(sparkv::testing::SourcePath("tests/golden/dequant/dequant.bin"),
+                   std::ios::binary);
   const auto word = [&in] {
     uint32_t value = 0;
     in.read(reinterpret_cast<char*>(&value), sizeof(value));
@@ -43,8 +44,10 @@ std::vector<Golden> ReadGolden() {
     golden.type = word();
     golden.bytes.resize(word());
     golden.values.resize(word());
-    in.read(reinterpret_cast<char*>(golden.bytes.data()), static_cast<std::streamsize>(golden.bytes.size()));
-    in.read(reinterpret_cast<char*>(golden.values.data()), static_cast<std::streamsize>(golden.values.size() * 4));
+    in.read(reinterpret_cast<char*>(golden.bytes.data()),
+            static_cast<std::streamsize>(golden.bytes.size()));
+    in.read(reinterpret_cast<char*>(golden.values.data()),
+            static_cast<std::streamsize>(golden.values.size() * 4));
     if (in) out.push_back(std::move(golden));
   }
   return out;
@@ -53,7 +56,8 @@ std::vector<Golden> ReadGolden() {
 using Dequantize = absl::Status (*)(GgmlType, const void*, float*, size_t);
 
 // Equal values; +0 and -0 are the same (a product with a zero scale), and infinities must agree.
-void RequireSame(const std::vector<float>& got, const std::vector<float>& want, std::string_view name) {
+void RequireSame(const std::vector<float>& got, const std::vector<float>& want,
+                 std::string_view name) {
   REQUIRE(got.size() == want.size());
   for (size_t i = 0; i < got.size(); ++i) {
     INFO(std::string(name) << " value " << i);
@@ -75,11 +79,12 @@ TEST_CASE("the type table has every supported type once, with the file format's 
   CHECK(std::string(q4_1.name) == "Q4_1");
   CHECK(RowBytes(q4_1, 576) == 360);
   CHECK(RowBytes(*FindGgmlType(14), 512) == 420);
-  for (const uint32_t unknown : {4u, 5u, 9u, 15u, 29u, 31u, 0xFFFFFFFFu}) CHECK(FindGgmlType(unknown) == nullptr);
+  for (const uint32_t unknown : {4u, 5u, 9u, 15u, 29u, 31u, 0xFFFFFFFFu})
+    CHECK(FindGgmlType(unknown) == nullptr);
 }
 
-// Both twins compute each value with one rounding at most beyond the reference's own products, in the
-// reference's order, so the results are equal and no tolerance is needed.
+// Both twins compute each value with one rounding at most beyond the reference's own products, in
+// the reference's order, so the results are equal and no tolerance is needed.
 TEST_CASE("blocks of every type expand to the values of the reference dequantizer") {
   const std::vector<Golden> golden = ReadGolden();
   REQUIRE(golden.size() == std::size(kAllTypes));
@@ -87,7 +92,8 @@ TEST_CASE("blocks of every type expand to the values of the reference dequantize
     const GgmlTypeInfo* info = FindGgmlType(g.type);
     REQUIRE(info != nullptr);
     REQUIRE(RowBytes(*info, g.values.size()) == g.bytes.size());
-    for (const Dequantize dequantize : {Dequantize{DequantizeRow}, Dequantize{DequantizeRowScalar}}) {
+    for (const Dequantize dequantize :
+         {Dequantize{DequantizeRow}, Dequantize{DequantizeRowScalar}}) {
       std::vector<float> got(g.values.size(), -7.0f);
       REQUIRE_OK(dequantize(info->type, g.bytes.data(), got.data(), got.size()));
       RequireSame(got, g.values, info->name);
@@ -122,8 +128,10 @@ TEST_CASE("ragged rows and unknown types are errors that say what is allowed") {
     const GgmlTypeInfo& info = *FindGgmlType(static_cast<uint32_t>(type));
     CHECK(DequantizeRow(type, bytes.data(), out.data(), 0).ok());
     if (info.block_values == 1) continue;
-    for (const size_t n : {size_t{1}, size_t{info.block_values} - 1, size_t{info.block_values} + 1}) {
-      for (const Dequantize dequantize : {Dequantize{DequantizeRow}, Dequantize{DequantizeRowScalar}}) {
+    for (const size_t n :
+         {size_t{1}, size_t{info.block_values} - 1, size_t{info.block_values} + 1}) {
+      for (const Dequantize dequantize :
+           {Dequantize{DequantizeRow}, Dequantize{DequantizeRowScalar}}) {
         const absl::Status status = dequantize(type, bytes.data(), out.data(), n);
         REQUIRE(status.code() == absl::StatusCode::kInvalidArgument);
         const std::string message(status.message());
@@ -133,7 +141,8 @@ TEST_CASE("ragged rows and unknown types are errors that say what is allowed") {
     }
   }
   CHECK(out == std::vector<float>(512, -7.0f));
-  const absl::Status status = DequantizeRow(static_cast<GgmlType>(77), bytes.data(), out.data(), 32);
+  const absl::Status status =
+      DequantizeRow(static_cast<GgmlType>(77), bytes.data(), out.data(), 32);
   CHECK(status.code() == absl::StatusCode::kUnimplemented);
   CHECK(std::string(status.message()).find("77") != std::string::npos);
 }

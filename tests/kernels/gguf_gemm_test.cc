@@ -34,10 +34,19 @@ struct Problem {
   }
 
   // y, which held -7 before.
-  std::vector<float> Multiply(Gemm gemm, size_t begin, size_t end, bool accumulate, size_t rows) const {
+  std::vector<float> Multiply(Gemm gemm, size_t begin, size_t end, bool accumulate,
+                              size_t rows) const {
     std::vector<float> y(rows * ldy, -7.0f), scratch(GemmScratchFloats(type, k));
-    const GemmArgs args = {.type = type, .w = w.data(), .columns = columns, .k = k, .x = x.data(), .ldx = ldx,
-                           .m = rows, .y = y.data(), .ldy = ldy, .accumulate = accumulate};
+    const GemmArgs args = {.type = type,
+                           .w = w.data(),
+                           .columns = columns,
+                           .k = k,
+                           .x = x.data(),
+                           .ldx = ldx,
+                           .m = rows,
+                           .y = y.data(),
+                           .ldy = ldy,
+                           .accumulate = accumulate};
     REQUIRE_OK(gemm(args, begin, end, scratch.data()));
     return y;
   }
@@ -45,7 +54,8 @@ struct Problem {
   void Check(Gemm gemm, size_t begin, size_t end, bool accumulate) const {
     const std::vector<float> y = Multiply(gemm, begin, end, accumulate, m);
     const GgmlTypeInfo& info = *FindGgmlType(static_cast<uint32_t>(type));
-    INFO(std::string(info.name) << " " << m << " x " << columns << " x " << k << ", columns " << begin << ".." << end);
+    INFO(std::string(info.name) << " " << m << " x " << columns << " x " << k << ", columns "
+                                << begin << ".." << end);
     std::vector<float> row(k);
     for (size_t c = 0; c < ldy; ++c) {
       if (c < begin || c >= end) {
@@ -60,7 +70,8 @@ struct Problem {
           want += product;
           magnitude += std::fabs(product);
         }
-        // A running f32 sum of a panel: below k roundings of 2^-24, in practice a few times the square root of k.
+        // A running f32 sum of a panel: below k roundings of 2^-24, in practice a few times the
+        // square root of k.
         REQUIRE(std::fabs(y[r * ldy + c] - want) <= 4e-6 * magnitude);
       }
     }
@@ -112,7 +123,8 @@ TEST_CASE("a row's product has the same bits in every batch and every split of t
     const std::vector<float> part = p.Multiply(GgufGemm, begin, end, false, 61);
     bool same = true;
     for (size_t r = 0; r < 61; ++r) {
-      for (size_t c = begin; c < end; ++c) same = same && part[r * p.ldy + c] == whole[r * p.ldy + c];
+      for (size_t c = begin; c < end; ++c)
+        same = same && part[r * p.ldy + c] == whole[r * p.ldy + c];
     }
     CHECK(same);
   }
@@ -134,7 +146,14 @@ TEST_CASE("ragged rows and unknown types of a matrix are errors") {
   std::vector<uint8_t> w(4096);
   std::vector<float> x(4096), y(64, -7.0f), scratch(100000);
   const auto run = [&](GgmlType type, size_t k) {
-    return GgufGemm({.type = type, .w = w.data(), .columns = 1, .k = k, .x = x.data(), .ldx = k, .m = 1, .y = y.data(),
+    return GgufGemm({.type = type,
+                     .w = w.data(),
+                     .columns = 1,
+                     .k = k,
+                     .x = x.data(),
+                     .ldx = k,
+                     .m = 1,
+                     .y = y.data(),
                      .ldy = 1},
                     0, 1, scratch.data());
   };

@@ -33,7 +33,8 @@ void Compare(Linear linear, GgmlType type, size_t k, size_t batch, std::mt19937*
   std::vector<float> x(batch * x_stride);
   for (float& v : x) v = normal(*rng);
   std::vector<float> y(batch * y_stride, -7.0f);
-  REQUIRE_OK(linear(type, w.data(), k, kBegin, kEnd, x.data(), x_stride, batch, y.data(), y_stride));
+  REQUIRE_OK(
+      linear(type, w.data(), k, kBegin, kEnd, x.data(), x_stride, batch, y.data(), y_stride));
 
   std::vector<float> row(k);
   for (size_t r = 0; r < y_stride; ++r) {
@@ -50,10 +51,11 @@ void Compare(Linear linear, GgmlType type, size_t k, size_t batch, std::mt19937*
         want += static_cast<double>(row[i]) * x[b * x_stride + i];
         sum += std::fabs(x[b * x_stride + i]);
       }
-      // f32 sums of k/8 terms in a lane: well under k/8 roundings of 2^-24 each, relative to the sum of
-      // magnitudes; the scale and the minimum of a block are summed apart, so magnitudes are those of the
-      // largest weight. 1e-6 is 16 roundings.
-      INFO(std::string(info.name) << " k " << k << " batch " << batch << " row " << r << " vector " << b);
+      // f32 sums of k/8 terms in a lane: well under k/8 roundings of 2^-24 each, relative to the
+      // sum of magnitudes; the scale and the minimum of a block are summed apart, so magnitudes are
+      // those of the largest weight. 1e-6 is 16 roundings.
+      INFO(std::string(info.name) << " k " << k << " batch " << batch << " row " << r << " vector "
+                                  << b);
       REQUIRE(std::fabs(y[b * y_stride + r] - want) <= 1e-6 * largest * sum);
     }
   }
@@ -84,7 +86,8 @@ TEST_CASE("unquantized rows of any length multiply") {
   }
 }
 
-// A vector's result must not depend on what shares its batch: greedy answers would change with load.
+// A vector's result must not depend on what shares its batch: greedy answers would change with
+// load.
 TEST_CASE("a vector's product is the same in every batch") {
   std::mt19937 rng(8);
   constexpr size_t kDim = 768, kRows = 5;
@@ -95,10 +98,12 @@ TEST_CASE("a vector's product is the same in every batch") {
     std::vector<float> x(kDim * kMaxLinearBatch);
     for (float& v : x) v = normal(rng);
     std::vector<float> alone(kRows);
-    REQUIRE_OK(GgufLinearRows(type, w.data(), kDim, 0, kRows, x.data(), kDim, 1, alone.data(), kRows));
+    REQUIRE_OK(
+        GgufLinearRows(type, w.data(), kDim, 0, kRows, x.data(), kDim, 1, alone.data(), kRows));
     for (size_t batch = 2; batch <= kMaxLinearBatch; ++batch) {
       std::vector<float> y(kRows * batch);
-      REQUIRE_OK(GgufLinearRows(type, w.data(), kDim, 0, kRows, x.data(), kDim, batch, y.data(), kRows));
+      REQUIRE_OK(
+          GgufLinearRows(type, w.data(), kDim, 0, kRows, x.data(), kDim, batch, y.data(), kRows));
       for (size_t r = 0; r < kRows; ++r) {
         INFO(name << " batch " << batch << " row " << r);
         REQUIRE(y[r] == alone[r]);

@@ -22,8 +22,8 @@ std::vector<uint16_t> AllHalves() {
 double Defined(uint16_t half) {
   const int exponent = (half >> 10) & 0x1F;
   const int mantissa = half & 0x3FF;
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24)
-                                         : std::ldexp(1024 + mantissa, exponent - 25);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
   return (half & 0x8000) != 0 ? -magnitude : magnitude;
 }
 

@@ -27,9 +27,16 @@ struct Problem {
   Floats k, v;
 
   Problem(size_t begin, size_t rows, size_t group, size_t dim, float spread)
-      : begin(begin), rows(rows), group(group), dim(dim), capacity((begin + rows + 15) / 16 * 16 + 32),
-        q(rows * group * dim), k_rows((begin + rows) * dim), v_rows(k_rows.size()),
-        k(LineOf(KeyPanelFloats(capacity, dim))), v(LineOf(ValuePanelFloats(capacity, dim))) {
+      : begin(begin),
+        rows(rows),
+        group(group),
+        dim(dim),
+        capacity((begin + rows + 15) / 16 * 16 + 32),
+        q(rows * group * dim),
+        k_rows((begin + rows) * dim),
+        v_rows(k_rows.size()),
+        k(LineOf(KeyPanelFloats(capacity, dim))),
+        v(LineOf(ValuePanelFloats(capacity, dim))) {
     std::mt19937 rng(static_cast<uint32_t>(begin * 31 + rows * 7 + dim));
     std::normal_distribution<float> normal(0.0f, spread);
     for (std::vector<float>* x : {&q, &k_rows, &v_rows}) {
@@ -47,7 +54,13 @@ struct Problem {
   }
 
   PrefillAttentionArgs Args() const {
-    return {.q = q.data(), .k = k.get(), .v = v.get(), .capacity = capacity, .group = group, .dim = dim, .begin = begin,
+    return {.q = q.data(),
+            .k = k.get(),
+            .v = v.get(),
+            .capacity = capacity,
+            .group = group,
+            .dim = dim,
+            .begin = begin,
             .scale = 1.0f / std::sqrt(static_cast<float>(dim))};
   }
   size_t stride() const { return group * dim + 3; }
@@ -69,14 +82,16 @@ struct Problem {
         std::vector<double> weight(begin + r + 1);
         double max = -INFINITY, sum = 0;
         for (size_t key = 0; key < weight.size(); ++key) {
-          for (size_t d = 0; d < dim; ++d) weight[key] += double{q[(r * group + g) * dim + d]} * k_rows[key * dim + d];
+          for (size_t d = 0; d < dim; ++d)
+            weight[key] += double{q[(r * group + g) * dim + d]} * k_rows[key * dim + d];
           weight[key] *= 1.0f / std::sqrt(static_cast<float>(dim));
           max = std::max(max, weight[key]);
         }
         for (double& w : weight) sum += w = std::exp(w - max);
         for (size_t d = 0; d < dim; ++d) {
           double& to = out[r * stride() + g * dim + d] = 0;
-          for (size_t key = 0; key < weight.size(); ++key) to += weight[key] / sum * v_rows[key * dim + d];
+          for (size_t key = 0; key < weight.size(); ++key)
+            to += weight[key] / sum * v_rows[key * dim + d];
         }
       }
     }
@@ -115,7 +130,8 @@ TEST_CASE("prefill attention follows its definition at every edge of blocks and 
 
 TEST_CASE("prefill attention of scores far apart neither overflows nor loses the largest") {
   const Problem p(300, 40, 3, 64, 12.0f);
-  CHECK(Error(p.Run(40), p.Defined()) < 5e-3);  // values are up to 50; scores up to 5,000 lose digits in f32
+  CHECK(Error(p.Run(40), p.Defined()) <
+        5e-3);  // values are up to 50; scores up to 5,000 lose digits in f32
 }
 
 TEST_CASE("a row's attention has the same bits however the rows are cut") {

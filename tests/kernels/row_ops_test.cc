@@ -109,7 +109,9 @@ TEST_CASE("an online softmax over blocks equals the softmax of the whole row") {
       REQUIRE(max == Approx(0.5f * largest));
       REQUIRE(sum == Approx(total).epsilon(1e-5));
       for (size_t i = 0; i < x.size(); ++i) {
-        REQUIRE(y[i] == Approx(std::exp(0.5 * (static_cast<double>(x[i]) - largest))).epsilon(1e-4).margin(1e-9));
+        REQUIRE(y[i] == Approx(std::exp(0.5 * (static_cast<double>(x[i]) - largest)))
+                            .epsilon(1e-4)
+                            .margin(1e-9));
       }
     }
     float max = 3.0f, sum = 2.0f;

@@ -12,7 +12,9 @@ const char* const kNoEnvironment[] = {nullptr};
 TEST_CASE("The server's table is sound and its defaults make a configuration") {
   auto settings = Settings::Create(ServerSettings(), kServerEnvPrefix);
   REQUIRE_OK(settings);
-  REQUIRE_OK(settings->Load({"--model", "m.gguf", "--disk-budget", "3MiB", "--tls-cert", "c", "--tls-key", "k"}, 0, kNoEnvironment));
+  REQUIRE_OK(settings->Load(
+      {"--model", "m.gguf", "--disk-budget", "3MiB", "--tls-cert", "c", "--tls-key", "k"}, 0,
+      kNoEnvironment));
   const auto config = MakeServerConfig(*settings);
   REQUIRE_OK(config);
   CHECK(config->model == "m.gguf");
@@ -28,7 +30,8 @@ TEST_CASE("The server's table is sound and its defaults make a configuration") {
 
 TEST_CASE("Half a TLS pair, no model and an unknown codec are refused") {
   auto settings = Settings::Create(ServerSettings(), kServerEnvPrefix);
-  CHECK(settings->Load({}, 0, kNoEnvironment).status().message().find("--model") != std::string::npos);
+  CHECK(settings->Load({}, 0, kNoEnvironment).status().message().find("--model") !=
+        std::string::npos);
   REQUIRE_OK(settings->Load({"--model", "m", "--tls-cert", "c"}, 0, kNoEnvironment));
   CHECK(absl::IsInvalidArgument(MakeServerConfig(*settings).status()));
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{

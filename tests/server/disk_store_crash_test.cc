@@ -32,7 +32,8 @@ ContextRecord Nth(int i) { return TestRecord(TestTokens(1000 * (i + 1), 1100), s
   }
 }
 
-// After the crash. `acknowledged`: how many contexts; with a budget older ones may have been evicted.
+// After the crash. `acknowledged`: how many contexts; with a budget older ones may have been
+// evicted.
 void CheckAfterCrash(const std::string& path, int acknowledged, bool evicting) {
   auto store = OpenStore(path);
   CHECK(FilesOf(path).size() == store->Usage().columns);

@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <iostream>
-#include <atomic>
 #include <thread>
 
 #include "tests/catch.h"
@@ -87,7 +87,8 @@ TEST_CASE("What is not there is NotFound, what does not fit is refused") {
   CHECK(absl::IsInvalidArgument(store->CommitContext(odd)));
   // Another model's column is no hit, and stays.
   Digest other{};
-  CHECK(absl::IsFailedPrecondition(store->FindColumn(record.id, other, record.codec_digest).status()));
+  CHECK(absl::IsFailedPrecondition(
+      store->FindColumn(record.id, other, record.codec_digest).status()));
   CHECK(store->FindColumn(record.id, record.model_fingerprint, record.codec_digest).ok());
 }
 
@@ -100,7 +101,7 @@ TEST_CASE("A second server on the same folder is refused") {
   CHECK(DiskStore::Open({.path = folder.path}).ok());
 }
 
-TEST_CASE("Contexts with a common prefix share its columns; deleting one keeps them") {
+TEST_CASE("Contexts with a common prefix share its columns, and deleting one keeps them") {
   TempFolder folder;
   auto store = OpenStore(folder.path);
   std::vector<int32_t> tokens = TestTokens(1, 1500);
@@ -224,7 +225,8 @@ TEST_CASE("List gives pages, most recently used first") {
   CHECK(absl::IsInvalidArgument(store->ListContexts(0, "").status()));
 }
 
-TEST_CASE("D2: a column file that vanished is a miss, the size is corrected and the process lives") {
+TEST_CASE(
+    "D2: a column file that vanished is a miss, the size is corrected and the process lives") {
   TempFolder folder;
   const uint64_t one = BlobBytes(100);
   auto store = OpenStore(folder.path, 4 * one);
@@ -256,10 +258,13 @@ TEST_CASE("D2: a column file that vanished is a miss, the size is corrected and 
   std::filesystem::remove(FileOf(folder.path, records[0].id));
   CHECK(absl::IsDataLoss(store->OpenContext(records[0].id).status()));
   CHECK(absl::IsNotFound(store->OpenContext(records[0].id).status()));
-  CHECK(absl::IsNotFound(store->FindColumn(records[0].id, records[0].model_fingerprint, records[0].codec_digest).status()));
+  CHECK(absl::IsNotFound(
+      store->FindColumn(records[0].id, records[0].model_fingerprint, records[0].codec_digest)
+          .status()));
 }
 
-TEST_CASE("A flipped byte is DataLoss for that item only, and the column is made anew by the next put") {
+TEST_CASE(
+    "A flipped byte is DataLoss for that item only, and the column is made anew by the next put") {
   TempFolder folder;
   auto store = OpenStore(folder.path);
   const ContextRecord r = TestRecord(TestTokens(1, 1100), "");
@@ -284,7 +289,9 @@ TEST_CASE("A flipped byte is DataLoss for that item only, and the column is made
   REQUIRE_OK(ReadWhole(store.get(), r.id));
 }
 
-TEST_CASE("D2: at open, orphans and unfinished files go, rows without their whole file go with their contexts") {
+TEST_CASE(
+    "D2: at open, orphans and unfinished files go, rows without their whole file go with their "
+    "contexts") {
   TempFolder folder;
   std::vector<ContextRecord> records;
   for (int i = 0; i < 4; ++i) records.push_back(TestRecord(TestTokens(1000 * (i + 1), 1100), ""));
@@ -323,7 +330,8 @@ TEST_CASE("At open, a file that cannot be looked at is an error, and its rows st
     REQUIRE_OK(PutContext(store.get(), record));
   }
   // A link to itself in the folder's place fails with ELOOP, for root as well.
-  const std::filesystem::path columns = std::filesystem::path(FileOf(folder.path, record.columns[0])).parent_path();
+  const std::filesystem::path columns =
+      std::filesystem::path(FileOf(folder.path, record.columns[0])).parent_path();
   const std::filesystem::path aside = folder.path + "/aside";
   std::filesystem::rename(columns, aside);
   std::filesystem::create_symlink(columns.filename(), columns);
@@ -358,7 +366,8 @@ TEST_CASE("Folders that vanish and a FIFO in a column's place do no lasting harm
   std::filesystem::remove_all(folder.path + "/columns");
   std::filesystem::remove_all(folder.path + "/tmp");
   for (const Digest& key : record.columns) {
-    CHECK(absl::IsNotFound(store->FindColumn(key, record.model_fingerprint, record.codec_digest).status()));
+    CHECK(absl::IsNotFound(
+        store->FindColumn(key, record.model_fingerprint, record.codec_digest).status()));
   }
   REQUIRE_OK(PutContext(store.get(), record));
   REQUIRE_OK(ReadWhole(store.get(), record.id));
@@ -375,14 +384,19 @@ TEST_CASE("A context's row with damaged tokens is put right by the next commit")
     auto db = Database::Open(folder.path + "/store.db");
     REQUIRE_OK(db);
     REQUIRE_OK((*db)->Exec("UPDATE contexts SET tokens = zeroblob(length(tokens))"));
+    REQUIRE_OK((*db)->Exec("DELETE FROM context_columns WHERE position = 0"));
   }
   auto store = OpenStore(folder.path);
+  CHECK_FALSE(ReadWhole(store.get(), record.id).ok());
   REQUIRE_OK(store->CommitContext(record));
   CHECK((*store->OpenContext(record.id))->manifest().tokens == record.tokens);
+  REQUIRE_OK(ReadWhole(store.get(), record.id));
+  REQUIRE_OK(store->DeleteContext(record.id));
 }
 
 TEST_CASE("A step that fails leaves no debris and the store usable") {
-  for (const char* bad : {"opened", "written", "synced", "renamed", "folder_synced", "column_row", "context_rows"}) {
+  for (const char* bad :
+       {"opened", "written", "synced", "renamed", "folder_synced", "column_row", "context_rows"}) {
     INFO(bad);
     TempFolder folder;
     bool armed = true;
@@ -399,9 +413,11 @@ TEST_CASE("A step that fails leaves no debris and the store usable") {
   }
 }
 
-TEST_CASE("A full disk is ResourceExhausted, leaves no debris, and what was stored stays readable") {
+TEST_CASE(
+    "A full disk is ResourceExhausted, leaves no debris, and what was stored stays readable") {
   TempFolder folder;
-  if (::mount("none", folder.path.c_str(), "tmpfs", 0, "size=3m") != 0) SKIP("needs CAP_SYS_ADMIN to mount a tmpfs");
+  if (::mount("none", folder.path.c_str(), "tmpfs", 0, "size=3m") != 0)
+    SKIP("needs CAP_SYS_ADMIN to mount a tmpfs");
   {
     auto store = OpenStore(folder.path);
     std::vector<ContextRecord> stored;
@@ -421,11 +437,11 @@ TEST_CASE("A full disk is ResourceExhausted, leaves no debris, and what was stor
     CHECK(store->recovery().removed_files == 0);
     for (const auto& r : stored) CHECK(ReadWhole(store.get(), r.id).ok());
     // Others took the last byte: the store opens, deletes and can be filled again.
+    store.reset();
     std::ofstream filler(folder.path + "/filler");
     while (filler << std::string(4096, 'x') << std::flush) {
     }
     filler.close();
-    store.reset();
     store = OpenStore(folder.path);
     for (const auto& r : stored) CHECK(ReadWhole(store.get(), r.id).ok());
     for (const auto& r : stored) REQUIRE_OK(store->DeleteContext(r.id));
@@ -446,12 +462,14 @@ TEST_CASE("Threads put, read, list, delete and evict at once") {
         const ContextRecord r = TestRecord(TestTokens(1000 * ((w * 7 + i) % 12 + 1), 100), "");
         const absl::Status put = PutContext(store.get(), r);
         // Between a column's put and the commit another thread may evict it.
-        if (!put.ok() && !absl::IsFailedPrecondition(put) && !absl::IsResourceExhausted(put)) ++wrong;
+        if (!put.ok() && !absl::IsFailedPrecondition(put) && !absl::IsResourceExhausted(put))
+          ++wrong;
         const absl::Status read = ReadWhole(store.get(), r.id);
         if (!read.ok() && !absl::IsNotFound(read)) ++wrong;
         if (i % 5 == 0) {
           const absl::Status removed = store->DeleteContext(r.id).status();
-          if (!removed.ok() && !absl::IsNotFound(removed) && !absl::IsFailedPrecondition(removed)) ++wrong;
+          if (!removed.ok() && !absl::IsNotFound(removed) && !absl::IsFailedPrecondition(removed))
+            ++wrong;
         }
         if (!store->ListContexts(10, "").ok()) ++wrong;
       }

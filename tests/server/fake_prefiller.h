@@ -1,5 +1,5 @@
-// A Prefiller without a model: K/V of a token are a function of its id, its position and the token before, so that a wrong
-// position, a wrong order or a gap shows. Deterministic.
+// A Prefiller without a model: K/V of a token are a function of its id, its position and the token
+// before, so that a wrong position, a wrong order or a gap shows. Deterministic.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,8 @@ class FakePrefiller : public Prefiller {
   KvGeometry geometry() const override { return kTestGeometry; }
   uint32_t vocabulary() const override { return 50000; }
   uint32_t context_length() const override { return 8192; }
-  absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw, std::string_view system,
+  absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw,
+                                                std::string_view system,
                                                 const CancelledFn&) const override {
     std::vector<int32_t> ids;
     if (!raw) ids.push_back(static_cast<int32_t>(1000 + system.size()));
@@ -43,7 +44,9 @@ class FakePrefiller : public Prefiller {
         }
         for (uint32_t d = 0; d < g.row(); ++d) {
           // Small integers: exact in f16, and every row depends on all before it.
-          k[d] = static_cast<float>((static_cast<int>(before[d]) * 7 + tokens[i] + static_cast<int32_t>(begin + i + d + layer)) % 1021);
+          k[d] = static_cast<float>((static_cast<int>(before[d]) * 7 + tokens[i] +
+                                     static_cast<int32_t>(begin + i + d + layer)) %
+                                    1021);
           v[d] = static_cast<float>((tokens[i] * 3 + static_cast<int32_t>(d)) % 509);
         }
         cache->WriteRows(layer, begin + i, 1, k.data(), v.data(), g.row());
@@ -61,7 +64,8 @@ class FakePrefiller : public Prefiller {
     return absl::OkStatus();
   }
 
-  std::function<void(uint32_t)> on_prefill;  // called with the first position, on the engine's thread
+  std::function<void(uint32_t)>
+      on_prefill;  // called with the first position, on the engine's thread
   std::atomic<bool> until_cancelled = false;  // prefill works until it is cancelled
   std::atomic<uint32_t> prefilled = 0;
 };

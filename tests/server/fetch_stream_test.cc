@@ -13,20 +13,30 @@ using Action = FetchStream::Action;
 
 constexpr FetchShape kShape{3, 2, 2};
 // Frames of 10 bytes keep the cases readable.
-constexpr FetchLimits kLimits{.frame_bytes = 10, .max_window_bytes = 1000, .max_message_items = 8, .max_waiting_items = 20};
+constexpr FetchLimits kLimits{
+    .frame_bytes = 10, .max_window_bytes = 1000, .max_message_items = 8, .max_waiting_items = 20};
 
-ItemKey I(uint32_t column, uint32_t layer = 0, uint32_t plane = 0) { return {column, layer, plane}; }
+ItemKey I(uint32_t column, uint32_t layer = 0, uint32_t plane = 0) {
+  return {column, layer, plane};
+}
 
 // What Next says, as text: "load 0.0.0", "frame 0.0.0 @0+10", "frame 0.0.0 @10+5 last", "wait" ...
 std::string Text(const FetchStream::Step& s) {
   const std::string item = absl::StrCat(s.item.column, ".", s.item.layer, ".", s.item.plane);
   switch (s.action) {
-    case Action::kWait: return "wait";
-    case Action::kLoad: return "load " + item;
-    case Action::kFrame: return absl::StrCat("frame ", item, " @", s.offset, "+", s.data.size(), s.last ? " last" : "");
-    case Action::kFailed: return absl::StrCat("failed ", item);
-    case Action::kCancelled: return absl::StrCat("cancelled ", item);
-    case Action::kDone: return "done";
+    case Action::kWait:
+      return "wait";
+    case Action::kLoad:
+      return "load " + item;
+    case Action::kFrame:
+      return absl::StrCat("frame ", item, " @", s.offset, "+", s.data.size(),
+                          s.last ? " last" : "");
+    case Action::kFailed:
+      return absl::StrCat("failed ", item);
+    case Action::kCancelled:
+      return absl::StrCat("cancelled ", item);
+    case Action::kDone:
+      return "done";
   }
   return "?";
 }
@@ -83,7 +93,7 @@ TEST_CASE("Never more unacknowledged bytes than the window, and no tiny frames")
   CHECK(Next(&s) == "frame 1.0.0 @3+2 last");
 }
 
-TEST_CASE("A window of zero leaves it unchanged; wrong grants are refused") {
+TEST_CASE("A window of zero leaves it unchanged, and wrong grants are refused") {
   FetchStream s(kShape, 10, kLimits);
   CHECK(absl::IsInvalidArgument(s.Window(1, 0)));
   CHECK(absl::IsInvalidArgument(s.Window(0, 1001)));
@@ -99,7 +109,8 @@ TEST_CASE("A window of zero leaves it unchanged; wrong grants are refused") {
   CHECK(Next(&s) == "frame 0.0.0 @10+10 last");
 }
 
-TEST_CASE("Duplicates are sent once while they wait or are being sent, again when ordered after that") {
+TEST_CASE(
+    "Duplicates are sent once while they wait or are being sent, again when ordered after that") {
   FetchStream s(kShape, 1000, kLimits);
   REQUIRE_OK(s.Order(std::vector{I(0), I(0), I(1)}, false));
   REQUIRE_OK(s.Order(std::vector{I(1)}, false));
@@ -259,15 +270,16 @@ TEST_CASE("After a half-close everything ordered is sent, whatever the window") 
   CHECK(Next(&s) == "done");
 }
 
-// Any interleaving: frames of an item come in order without gaps, the window holds, every ordered item ends in exactly
-// one of last, failed and cancelled (or is replaced), and the stream drains.
+// Any interleaving: frames of an item come in order without gaps, the window holds, every ordered
+// item ends in exactly one of last, failed and cancelled (or is replaced), and the stream drains.
 TEST_CASE("Random interleavings keep the stream's promises") {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     INFO("seed " << seed);
     std::mt19937 rng(seed);
     const FetchShape shape{3, 3, 2};
     FetchStream s(shape, 1 + rng() % 40, kLimits);
-    std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint64_t> progress;  // bytes of the item being sent
+    std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint64_t>
+        progress;  // bytes of the item being sent
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint64_t> size;
     uint64_t outstanding = 0;
     uint64_t window_limit = 1000;
@@ -298,11 +310,16 @@ TEST_CASE("Random interleavings keep the stream's promises") {
     for (int i = 0; i < 200; ++i) {
       std::vector<ItemKey> items;
       for (uint32_t n = rng() % 5; n > 0; --n) {
-        items.push_back({static_cast<uint32_t>(rng() % 3), static_cast<uint32_t>(rng() % 3), static_cast<uint32_t>(rng() % 2)});
+        items.push_back({static_cast<uint32_t>(rng() % 3), static_cast<uint32_t>(rng() % 3),
+                         static_cast<uint32_t>(rng() % 2)});
       }
       switch (rng() % 8) {
-        case 0: REQUIRE_OK(s.Order(items, rng() % 3 == 0)); break;
-        case 1: REQUIRE_OK(s.Cancel(items)); break;
+        case 0:
+          REQUIRE_OK(s.Order(items, rng() % 3 == 0));
+          break;
+        case 1:
+          REQUIRE_OK(s.Cancel(items));
+          break;
         case 2: {
           const uint64_t consumed = rng() % (outstanding + 1);
           REQUIRE_OK(s.Window(consumed, rng() % 60));
@@ -315,7 +332,8 @@ TEST_CASE("Random interleavings keep the stream's promises") {
             loading = false;
             const size_t bytes = 1 + rng() % 35;
             size[id(load)] = bytes;
-            s.Loaded(rng() % 10 == 0 ? absl::StatusOr<std::string>(absl::DataLossError("x")) : std::string(bytes, 'x'));
+            s.Loaded(rng() % 10 == 0 ? absl::StatusOr<std::string>(absl::DataLossError("x"))
+                                     : std::string(bytes, 'x'));
           }
           break;
         default: {

@@ -30,7 +30,9 @@ using testing::FakePrefiller;
 using testing::TempFolder;
 using testing::TestTokens;
 
-std::string Bytes(const Digest& d) { return std::string(reinterpret_cast<const char*>(d.data()), d.size()); }
+std::string Bytes(const Digest& d) {
+  return std::string(reinterpret_cast<const char*>(d.data()), d.size());
+}
 
 struct Rig {
   TempFolder folder;
@@ -67,7 +69,8 @@ struct Rig {
     CHECK(message.has_done());
     return info;
   }
-  absl::StatusOr<v1::ContextInfo> Precompute(const std::vector<int32_t>& tokens, const std::string& codec) {
+  absl::StatusOr<v1::ContextInfo> Precompute(const std::vector<int32_t>& tokens,
+                                             const std::string& codec) {
     v1::PrecomputeRequest request;
     request.mutable_tokens()->Add(tokens.begin(), tokens.end());
     request.set_codec(codec);
@@ -93,7 +96,8 @@ v1::FetchRequest Open(const Manifest& m, uint64_t window = 0) {
   return request;
 }
 
-void AddItem(uint32_t t, uint32_t l, uint32_t p, google::protobuf::RepeatedPtrField<v1::ItemRef>* items) {
+void AddItem(uint32_t t, uint32_t l, uint32_t p,
+             google::protobuf::RepeatedPtrField<v1::ItemRef>* items) {
   v1::ItemRef* item = items->Add();
   item->set_column(t);
   item->set_layer(l);
@@ -104,14 +108,16 @@ v1::FetchRequest OrderAll(const Manifest& m) {
   v1::FetchRequest request;
   for (uint32_t t = 0; t < m.columns.size(); ++t) {
     for (uint32_t l = 0; l < m.geometry.layers; ++l) {
-      for (uint32_t p = 0; p < m.planes; ++p) AddItem(t, l, p, request.mutable_order()->mutable_items());
+      for (uint32_t p = 0; p < m.planes; ++p)
+        AddItem(t, l, p, request.mutable_order()->mutable_items());
     }
   }
   return request;
 }
 
 // Fetches every item, acknowledging each frame, and compares the decoded blocks with one prefill.
-void FetchAndCheck(Rig* rig, const Manifest& m, const std::vector<int32_t>& tokens, uint64_t window) {
+void FetchAndCheck(Rig* rig, const Manifest& m, const std::vector<int32_t>& tokens,
+                   uint64_t window) {
   grpc::ClientContext context;
   auto stream = rig->stub->Fetch(&context);
   REQUIRE(stream->Write(Open(m, window)));
@@ -128,7 +134,9 @@ void FetchAndCheck(Rig* rig, const Manifest& m, const std::vector<int32_t>& toke
     const auto& frame = response.frame();
     CHECK(frame.data().size() <= kMaxFrameBytes);
     if (window != 0) CHECK(frame.data().size() <= window);
-    const size_t index = (frame.item().column() * m.geometry.layers + frame.item().layer()) * m.planes + frame.item().plane();
+    const size_t index =
+        (frame.item().column() * m.geometry.layers + frame.item().layer()) * m.planes +
+        frame.item().plane();
     REQUIRE(index == items.size());
     REQUIRE(frame.offset() == current.size());
     current += frame.data();
@@ -149,7 +157,8 @@ void FetchAndCheck(Rig* rig, const Manifest& m, const std::vector<int32_t>& toke
   const BlockDecoder* decoder = FindDecoder(m.codec).value();
   for (uint32_t t = 0; t < m.columns.size(); ++t) {
     const BlockShape shape{m.geometry.kv_heads, m.columns[t].tokens, m.geometry.head_dim};
-    std::vector<uint16_t> k(shape.elements()), v(shape.elements()), want_k(shape.elements()), want_v(shape.elements());
+    std::vector<uint16_t> k(shape.elements()), v(shape.elements()), want_k(shape.elements()),
+        want_v(shape.elements());
     for (uint32_t l = 0; l < m.geometry.layers; ++l) {
       std::vector<std::span<const uint8_t>> views;
       for (uint32_t p = 0; p < m.planes; ++p) {
@@ -158,7 +167,8 @@ void FetchAndCheck(Rig* rig, const Manifest& m, const std::vector<int32_t>& toke
         views.push_back(AsBytes(item));
       }
       REQUIRE_OK(decoder->DecodeBlock(shape, views, k.data(), v.data()));
-      REQUIRE_OK(expected.ExportBlock(l, t * kColumnTokens, shape.tokens, want_k.data(), want_v.data()));
+      REQUIRE_OK(
+          expected.ExportBlock(l, t * kColumnTokens, shape.tokens, want_k.data(), want_v.data()));
       if (decoder->info().lossless) {
         CHECK(k == want_k);
         CHECK(v == want_v);
@@ -167,7 +177,8 @@ void FetchAndCheck(Rig* rig, const Manifest& m, const std::vector<int32_t>& toke
   }
 }
 
-TEST_CASE("Precompute, Lookup, Fetch of all items, decode: equal to the prefill, with and without TLS") {
+TEST_CASE(
+    "Precompute, Lookup, Fetch of all items, decode: equal to the prefill, with and without TLS") {
   TempFolder certificates;
   const auto files = testing::MakeTestCertificate(certificates.path, "server");
   for (const bool tls : {false, true}) {
@@ -188,7 +199,8 @@ TEST_CASE("Precompute, Lookup, Fetch of all items, decode: equal to the prefill,
       REQUIRE_OK(manifest);
       CHECK(manifest->tokens == tokens);
       CHECK(manifest->model_fingerprint == testing::TestFingerprint());
-      for (const uint64_t window : {uint64_t{0}, uint64_t{1000}}) FetchAndCheck(&rig, *manifest, tokens, window);
+      for (const uint64_t window : {uint64_t{0}, uint64_t{1000}})
+        FetchAndCheck(&rig, *manifest, tokens, window);
     }
   }
 }
@@ -280,12 +292,16 @@ TEST_CASE("Precompute from text, and its errors by the table of codes") {
   CHECK(code([](auto* r) { r->set_name("bidi \u202e"); }) == StatusCode::kInvalidArgument);
   CHECK(code([](auto* r) { r->set_name("\u6b6a \u00e9"); }) == StatusCode::kOk);
   CHECK(code([](auto* r) { r->set_model_fingerprint("x"); }) == StatusCode::kInvalidArgument);
-  CHECK(code([](auto* r) { r->set_model_fingerprint(std::string(32, 'x')); }) == StatusCode::kFailedPrecondition);
+  CHECK(code([](auto* r) { r->set_model_fingerprint(std::string(32, 'x')); }) ==
+        StatusCode::kFailedPrecondition);
   CHECK(code([](auto* r) { r->set_codec("zip"); }) == StatusCode::kFailedPrecondition);
   CHECK(code([](auto* r) { r->set_text(std::string(9000, 'x')); }) == StatusCode::kInvalidArgument);
-  CHECK(code([](auto* r) { r->set_system(std::string(2 << 20, 'x')); }) == StatusCode::kInvalidArgument);
-  // R3: just above the limit of a text, far above gRPC's default of 4 MiB: our message, not the transport's.
-  CHECK(code([](auto* r) { r->set_text(std::string(kMaxRequestTextBytes + 1, 'x')); }) == StatusCode::kInvalidArgument);
+  CHECK(code([](auto* r) { r->set_system(std::string(2 << 20, 'x')); }) ==
+        StatusCode::kInvalidArgument);
+  // R3: just above the limit of a text, far above gRPC's default of 4 MiB: our message, not the
+  // transport's.
+  CHECK(code([](auto* r) { r->set_text(std::string(kMaxRequestTextBytes + 1, 'x')); }) ==
+        StatusCode::kInvalidArgument);
 }
 
 // What a stream of requests ends with.
@@ -336,7 +352,8 @@ TEST_CASE("A corrupt item fails alone with DATA_LOSS, the stream goes on") {
   REQUIRE_OK(info);
   const Manifest m = *rig.Lookup(info->context_id());
   {
-    std::fstream file(testing::FileOf(rig.folder.path + "/store", m.context_id), std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream file(testing::FileOf(rig.folder.path + "/store", m.context_id),
+                      std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(-1, std::ios::end);
     const char last = static_cast<char>(file.get());
     file.seekp(-1, std::ios::end);
@@ -367,7 +384,8 @@ TEST_CASE("A corrupt item fails alone with DATA_LOSS, the stream goes on") {
   CHECK(FetchEnd(&rig, {Open(m), OrderAll(m)}).ok());
 }
 
-TEST_CASE("While a context is being fetched it can't be deleted; when the client cancels, it can") {
+TEST_CASE(
+    "While a context is being fetched it can't be deleted, and when the client cancels, it can") {
   Rig rig;
   const auto info = rig.Precompute(TestTokens(5, 50), "f16");
   REQUIRE_OK(info);
@@ -382,7 +400,8 @@ TEST_CASE("While a context is being fetched it can't be deleted; when the client
   REQUIRE(stream->Read(&opened));
   {
     grpc::ClientContext c;
-    CHECK(rig.stub->Delete(&c, request, &response).error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+    CHECK(rig.stub->Delete(&c, request, &response).error_code() ==
+          grpc::StatusCode::FAILED_PRECONDITION);
   }
   CHECK(rig.server->service().fetch_streams() == 1);
   const absl::Time cancelled = absl::Now();
@@ -432,7 +451,8 @@ TEST_CASE("One stream too many is refused with RESOURCE_EXHAUSTED") {
   CHECK(FetchEnd(&rig, {Open(m)}).ok());
 }
 
-TEST_CASE("A precompute whose client cancels stops; a shutdown ends idle streams with UNAVAILABLE") {
+TEST_CASE(
+    "A precompute whose client cancels stops, and a shutdown ends idle streams with UNAVAILABLE") {
   Rig rig;
   const auto info = rig.Precompute(TestTokens(5, 50), "f16");
   REQUIRE_OK(info);
@@ -490,16 +510,18 @@ TEST_CASE("Health says SERVING") {
   grpc::Status status;
   absl::Notification called;
   grpc::GenericStub stub(rig.channel);
-  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request, &response, [&](grpc::Status s) {
-    status = std::move(s);
-    called.Notify();
-  });
+  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request, &response,
+                 [&](grpc::Status s) {
+                   status = std::move(s);
+                   called.Notify();
+                 });
   called.WaitForNotification();
   INFO(status.error_message());
   REQUIRE(status.ok());
   grpc::Slice slice;
   REQUIRE(response.DumpToSingleSlice(&slice).ok());
-  CHECK(std::string(reinterpret_cast<const char*>(slice.begin()), slice.size()) == std::string("\x08\x01", 2));
+  CHECK(std::string(reinterpret_cast<const char*>(slice.begin()), slice.size()) ==
+        std::string("\x08\x01", 2));
 }
 
 TEST_CASE("An address that can't be listened on is an error with a sentence") {
@@ -548,7 +570,8 @@ TEST_CASE("Many clients fetch, precompute and delete at once") {
           v1::LookupRequest lookup;
           lookup.set_context_id(info.context_id());
           const grpc::Status status = stub->Lookup(&context, lookup, &proto);
-          if (status.error_code() == grpc::StatusCode::NOT_FOUND) continue;  // deleted by another client
+          if (status.error_code() == grpc::StatusCode::NOT_FOUND)
+            continue;  // deleted by another client
           if (!status.ok()) ++wrong;
         }
         const auto manifest = FromProto(proto);
@@ -571,7 +594,8 @@ TEST_CASE("Many clients fetch, precompute and delete at once") {
         bool cut = false;
         while (stream->Read(&response)) {
           if (response.has_failed()) ++wrong;
-          if ((response.has_frame() && response.frame().last()) || response.has_cancelled()) ++items;
+          if ((response.has_frame() && response.frame().last()) || response.has_cancelled())
+            ++items;
           if (i % 4 == 3 && items == 1) {
             context.TryCancel();
             cut = true;

@@ -1,4 +1,5 @@
-// The real model behind the server: precomputed K/V equals the engine's own, and stays so after an interruption.
+// The real model behind the server: precomputed K/V equals the engine's own, and stays so after an
+// interruption.
 #include "server/llm_prefiller.h"
 
 #include <iostream>
@@ -20,8 +21,10 @@ TEST_CASE("A context precomputed by the real model holds the decoder's K/V, bit 
   CHECK(prefiller.vocabulary() == 49152);
   CHECK(prefiller.geometry().layers == 30);
   CHECK(absl::IsInvalidArgument(prefiller.Tokenize("", /*raw=*/true, "", nullptr).status()));
-  const auto raw = prefiller.Tokenize("The quick brown fox jumps over the lazy dog.", /*raw=*/true, "", nullptr);
-  const auto chat = prefiller.Tokenize("The quick brown fox jumps over the lazy dog.", /*raw=*/false, "Be brief.", nullptr);
+  const auto raw =
+      prefiller.Tokenize("The quick brown fox jumps over the lazy dog.", /*raw=*/true, "", nullptr);
+  const auto chat = prefiller.Tokenize("The quick brown fox jumps over the lazy dog.",
+                                       /*raw=*/false, "Be brief.", nullptr);
   REQUIRE_OK(raw);
   REQUIRE_OK(chat);
   CHECK(chat->size() > raw->size());
@@ -30,7 +33,8 @@ TEST_CASE("A context precomputed by the real model holds the decoder's K/V, bit 
   testing::TempFolder folder;
   auto store = testing::OpenStore(folder.path);
   Precomputer precomputer(store.get(), &prefiller, {});
-  const auto record = precomputer.Run({*chat, "f16", "fox"}, [](const PrecomputeProgressInfo&) { return true; });
+  const auto record =
+      precomputer.Run({*chat, "f16", "fox"}, [](const PrecomputeProgressInfo&) { return true; });
   REQUIRE_OK(record);
 
   auto pool = KvPagePool::Create(prefiller.geometry(), uint64_t{1} << 26);
@@ -43,12 +47,14 @@ TEST_CASE("A context precomputed by the real model holds the decoder's K/V, bit 
   const Manifest& m = (*reader)->manifest();
   REQUIRE(m.columns.size() == 1);
   const BlockShape shape{m.geometry.kv_heads, m.columns[0].tokens, m.geometry.head_dim};
-  std::vector<uint16_t> k(shape.elements()), v(shape.elements()), want_k(shape.elements()), want_v(shape.elements());
+  std::vector<uint16_t> k(shape.elements()), v(shape.elements()), want_k(shape.elements()),
+      want_v(shape.elements());
   for (uint32_t layer = 0; layer < m.geometry.layers; ++layer) {
     const auto item = (*reader)->ReadItem(0, layer, 0);
     REQUIRE_OK(item);
     const std::span<const uint8_t> view = AsBytes(*item);
-    REQUIRE_OK(FindDecoder("f16").value()->DecodeBlock(shape, std::span(&view, 1), k.data(), v.data()));
+    REQUIRE_OK(
+        FindDecoder("f16").value()->DecodeBlock(shape, std::span(&view, 1), k.data(), v.data()));
     REQUIRE_OK(expected.ExportBlock(layer, 0, shape.tokens, want_k.data(), want_v.data()));
     CHECK(k == want_k);
     CHECK(v == want_v);

@@ -18,7 +18,8 @@ using testing::TestTokens;
 
 const auto kGoOn = [](const PrecomputeProgressInfo&) { return true; };
 
-// Every stored block, decoded with all planes, equals one uninterrupted prefill, bit for bit (f16 codec).
+// Every stored block, decoded with all planes, equals one uninterrupted prefill, bit for bit (f16
+// codec).
 void CheckStored(Store* store, const Digest& id, const std::vector<int32_t>& tokens) {
   const KvCache expected = ExpectedKv(tokens);
   const auto reader = store->OpenContext(id);
@@ -28,7 +29,8 @@ void CheckStored(Store* store, const Digest& id, const std::vector<int32_t>& tok
   const BlockDecoder* decoder = FindDecoder(m.codec).value();
   for (uint32_t t = 0; t < m.columns.size(); ++t) {
     const BlockShape shape{m.geometry.kv_heads, m.columns[t].tokens, m.geometry.head_dim};
-    std::vector<uint16_t> k(shape.elements()), v(shape.elements()), want_k(shape.elements()), want_v(shape.elements());
+    std::vector<uint16_t> k(shape.elements()), v(shape.elements()), want_k(shape.elements()),
+        want_v(shape.elements());
     for (uint32_t l = 0; l < m.geometry.layers; ++l) {
       std::vector<std::string> planes;
       std::vector<std::span<const uint8_t>> views;
@@ -39,7 +41,8 @@ void CheckStored(Store* store, const Digest& id, const std::vector<int32_t>& tok
       }
       for (const std::string& plane : planes) views.push_back(AsBytes(plane));
       REQUIRE_OK(decoder->DecodeBlock(shape, views, k.data(), v.data()));
-      REQUIRE_OK(expected.ExportBlock(l, t * kColumnTokens, shape.tokens, want_k.data(), want_v.data()));
+      REQUIRE_OK(
+          expected.ExportBlock(l, t * kColumnTokens, shape.tokens, want_k.data(), want_v.data()));
       CHECK(k == want_k);
       CHECK(v == want_v);
     }
@@ -99,14 +102,17 @@ TEST_CASE("Requests out of range are refused by name") {
   Precomputer precomputer(store.get(), &fake, {.kv_budget_bytes = 64 * 32 * 20});
   CHECK(absl::IsInvalidArgument(precomputer.Run({{}, "f16", ""}, kGoOn).status()));
   CHECK(absl::IsInvalidArgument(precomputer.Run({TestTokens(1, 8193), "f16", ""}, kGoOn).status()));
-  CHECK(precomputer.Run({{1, 50000}, "f16", ""}, kGoOn).status().message() == "tokens[1]: got 50000, allowed: 0..49999");
+  CHECK(precomputer.Run({{1, 50000}, "f16", ""}, kGoOn).status().message() ==
+        "tokens[1]: got 50000, allowed: 0..49999");
   CHECK(absl::IsInvalidArgument(precomputer.Run({{-1}, "f16", ""}, kGoOn).status()));
   CHECK(absl::IsFailedPrecondition(precomputer.Run({{1}, "zip", ""}, kGoOn).status()));
-  CHECK(absl::IsResourceExhausted(precomputer.Run({TestTokens(1, 8000), "f16", ""}, kGoOn).status()));
+  CHECK(
+      absl::IsResourceExhausted(precomputer.Run({TestTokens(1, 8000), "f16", ""}, kGoOn).status()));
   CHECK(store->Usage().columns == 0);
 }
 
-TEST_CASE("An abandoned precompute keeps its finished columns and resumes at the first missing one") {
+TEST_CASE(
+    "An abandoned precompute keeps its finished columns and resumes at the first missing one") {
   for (const std::string codec : {"f16", "generic"}) {
     TempFolder folder;
     auto store = OpenStore(folder.path);
@@ -115,14 +121,16 @@ TEST_CASE("An abandoned precompute keeps its finished columns and resumes at the
     {
       Precomputer precomputer(store.get(), &fake, {});
       absl::Notification gone;
-      // The third column begins when the first is stored (the second is handed over only then). The caller leaves there.
+      // The third column begins when the first is stored (the second is handed over only then). The
+      // caller leaves there.
       fake.on_prefill = [&](uint32_t begin) {
         if (begin == 2048) gone.WaitForNotification();
       };
-      const auto result = precomputer.Run({tokens, codec, ""}, [&](const PrecomputeProgressInfo& p) {
-        if (p.tokens_done < 2048) return true;
-        return false;
-      });
+      const auto result =
+          precomputer.Run({tokens, codec, ""}, [&](const PrecomputeProgressInfo& p) {
+            if (p.tokens_done < 2048) return true;
+            return false;
+          });
       CHECK(absl::IsCancelled(result.status()));
       gone.Notify();
     }
@@ -140,7 +148,8 @@ TEST_CASE("An abandoned precompute keeps its finished columns and resumes at the
     });
     REQUIRE_OK(record);
     CHECK(reused == kept * 1024);
-    // Lossless K/V is read back; lossy is computed again, so that the result does not depend on the interruption.
+    // Lossless K/V is read back; lossy is computed again, so that the result does not depend on the
+    // interruption.
     CHECK(fake.prefilled == (codec == "f16" ? 4000 - kept * 1024 : 4000));
     if (codec == "f16") CheckStored(store.get(), record->id, tokens);
     // The same bytes as without an interruption.
@@ -199,7 +208,7 @@ TEST_CASE("A stored column that is damaged is computed again") {
   CheckStored(store.get(), longer->id, tokens);
 }
 
-TEST_CASE("Two equal requests share one run; the run ends only when the last has left") {
+TEST_CASE("Two equal requests share one run, and the run ends only when the last has left") {
   TempFolder folder;
   auto store = OpenStore(folder.path);
   FakePrefiller fake;
@@ -213,11 +222,14 @@ TEST_CASE("Two equal requests share one run; the run ends only when the last has
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&, i] {
       bool counted = false;
-      results[i] = precomputer.Run({tokens, "f16", ""}, [&](const PrecomputeProgressInfo&) {
-        if (!counted && ++waiting == 3) joined.Notify();
-        counted = true;
-        return i != 0;  // the first gives up
-      }).status();
+      results[i] = precomputer
+                       .Run({tokens, "f16", ""},
+                            [&](const PrecomputeProgressInfo&) {
+                              if (!counted && ++waiting == 3) joined.Notify();
+                              counted = true;
+                              return i != 0;  // the first gives up
+                            })
+                       .status();
     });
   }
   for (std::thread& t : threads) t.join();
@@ -240,9 +252,13 @@ TEST_CASE("Stop ends waiting and running precomputes with Unavailable") {
     stopped.WaitForNotification();
   };
   std::vector<absl::Status> results(2);
-  std::thread first([&] { results[0] = precomputer.Run({TestTokens(5, 1500), "f16", ""}, kGoOn).status(); });
+  std::thread first([&] {
+    results[0] = precomputer.Run({TestTokens(5, 1500), "f16", ""}, kGoOn).status();
+  });
   running.WaitForNotification();
-  std::thread second([&] { results[1] = precomputer.Run({TestTokens(900, 1500), "f16", ""}, kGoOn).status(); });
+  std::thread second([&] {
+    results[1] = precomputer.Run({TestTokens(900, 1500), "f16", ""}, kGoOn).status();
+  });
   while (precomputer.pending() < 2) std::this_thread::yield();
   precomputer.Stop();
   stopped.Notify();

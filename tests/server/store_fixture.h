@@ -1,4 +1,5 @@
-// Small real columns for tests of the store and the service: the f16 codec over 2 layers x 1 head x 4 values.
+// Small real columns for tests of the store and the service: the f16 codec over 2 layers x 1 head x
+// 4 values.
 #pragma once
 
 #include <algorithm>
@@ -59,9 +60,12 @@ inline std::vector<int32_t> TestTokens(int32_t seed, uint32_t n) {
   return tokens;
 }
 
-// The blob of one column. Its values depend on the number of tokens only, so that its size does too.
+// The blob of one column. Its values depend on the number of tokens only, so that its size does
+// too.
 inline std::string TestBlob(const Digest& key, uint32_t tokens) {
-  ColumnWriter writer = ColumnWriter::Create(kTestGeometry, tokens, TestEncoder().info(), TestFingerprint(), key).value();
+  ColumnWriter writer =
+      ColumnWriter::Create(kTestGeometry, tokens, TestEncoder().info(), TestFingerprint(), key)
+          .value();
   const BlockShape shape{kTestGeometry.kv_heads, tokens, kTestGeometry.head_dim};
   std::vector<uint16_t> k(shape.elements()), v(shape.elements());
   for (uint32_t layer = 0; layer < kTestGeometry.layers; ++layer) {
@@ -69,7 +73,8 @@ inline std::string TestBlob(const Digest& key, uint32_t tokens) {
       k[i] = static_cast<uint16_t>(i * 2654435761u >> 7) + static_cast<uint16_t>(layer);
       v[i] = static_cast<uint16_t>(k[i] ^ 0x155);
     }
-    const std::vector<std::string> planes = TestEncoder().EncodeBlock(shape, k.data(), v.data()).value();
+    const std::vector<std::string> planes =
+        TestEncoder().EncodeBlock(shape, k.data(), v.data()).value();
     if (!writer.AppendLayer(planes).ok()) std::abort();
   }
   return writer.Finish().value();
@@ -98,8 +103,9 @@ inline absl::Status PutContext(Store* store, const ContextRecord& record) {
   return store->CommitContext(record);
 }
 
-inline std::unique_ptr<DiskStore> OpenStore(const std::string& path, uint64_t budget = 0,
-                                            std::function<absl::Status(std::string_view)> fault = nullptr) {
+inline std::unique_ptr<DiskStore> OpenStore(
+    const std::string& path, uint64_t budget = 0,
+    std::function<absl::Status(std::string_view)> fault = nullptr) {
   auto store = DiskStore::Open({.path = path, .budget_bytes = budget, .fault = std::move(fault)});
   REQUIRE_OK(store);
   return *std::move(store);

@@ -52,7 +52,8 @@ TEST_CASE("reads are bounded and name what is missing") {
   CHECK(ReadFile(path + "no", 10).status().code() == absl::StatusCode::kNotFound);
 }
 
-TEST_CASE("a mapping shows the bytes; an empty file is an empty range; a folder is refused") {
+TEST_CASE(
+    "a mapping shows the bytes, and an empty file is an empty range, and a folder is refused") {
   TempDir dir;
   const std::string path = (dir.path / "z").string();
   REQUIRE_OK(WriteFileDurably(path, "mapped"));

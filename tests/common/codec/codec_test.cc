@@ -77,7 +77,7 @@ TEST_CASE("Registry finds codecs by name and id and refuses others by name") {
   CHECK(FindDecoder(1, 0).status().code() == absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_CASE("Levels are prefixes of planes; unknown levels are refused with the list") {
+TEST_CASE("Levels are prefixes of planes, and unknown levels are refused with the list") {
   const CodecInfo& info = (*FindDecoder("generic"))->info();
   CHECK(*info.PlanesForLevel(4) == 1);
   CHECK(*info.PlanesForLevel(5) == 2);

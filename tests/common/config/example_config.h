@@ -11,8 +11,8 @@
 
 namespace sparkv::testing {
 
-// Each setting of the table stands in the file once, set or commented out, below its own table's header; what is
-// commented out shows the default.
+// Each setting of the table stands in the file once, set or commented out, below its own table's
+// header; what is commented out shows the default.
 inline void CheckExampleConfig(const std::vector<Setting>& settings, const std::string& path) {
   std::ifstream file(path);
   REQUIRE(file.good());

@@ -1,8 +1,8 @@
 #include "common/config/settings.h"
 
+#include <unistd.h>
 #include <cstdio>
 #include <fstream>
-#include <unistd.h>
 
 #include "tests/catch.h"
 
@@ -12,11 +12,30 @@ namespace {
 std::vector<Setting> Table() {
   return {
       {.key = "listen", .default_value = "127.0.0.1:0", .help = "Address."},
-      {.key = "threads", .type = SettingType::kInt, .default_value = "2", .help = "Threads.", .min = 1, .max = 64},
-      {.key = "disk.budget", .type = SettingType::kBytes, .default_value = "10GiB", .help = "Budget.", .min = 0},
+      {.key = "threads",
+       .type = SettingType::kInt,
+       .default_value = "2",
+       .help = "Threads.",
+       .min = 1,
+       .max = 64},
+      {.key = "disk.budget",
+       .type = SettingType::kBytes,
+       .default_value = "10GiB",
+       .help = "Budget.",
+       .min = 0},
       {.key = "disk.sync", .type = SettingType::kBool, .default_value = "true", .help = "Sync."},
-      {.key = "rate", .type = SettingType::kDouble, .default_value = "1.5", .help = "Rate.", .min = 0, .max = 10},
-      {.key = "idle", .type = SettingType::kDuration, .default_value = "30s", .help = "Idle.", .min = 0, .max = 3600},
+      {.key = "rate",
+       .type = SettingType::kDouble,
+       .default_value = "1.5",
+       .help = "Rate.",
+       .min = 0,
+       .max = 10},
+      {.key = "idle",
+       .type = SettingType::kDuration,
+       .default_value = "30s",
+       .help = "Idle.",
+       .min = 0,
+       .max = 3600},
       {.key = "log_level", .default_value = "info", .help = "Level.", .choices = {"info", "debug"}},
       {.key = "model", .help = "Path.", .required = true},
   };
@@ -38,7 +57,8 @@ TEST_CASE("ParseBytes reads units and rejects what it cannot hold") {
   CHECK(ParseBytes("1.5MiB").value() == 3ull << 19);
   CHECK(ParseBytes("2MB").value() == 2000000);
   CHECK(ParseBytes("1k").value() == 1024);
-  for (const char* bad : {"", "GiB", "-1", "1.5", "1.2.3MiB", "1XiB", "99999999TiB", "9223372036854775808", "1e3"}) {
+  for (const char* bad :
+       {"", "GiB", "-1", "1.5", "1.2.3MiB", "1XiB", "99999999TiB", "9223372036854775808", "1e3"}) {
     INFO(bad);
     CHECK(ParseBytes(bad).status().code() == absl::StatusCode::kInvalidArgument);
   }
@@ -51,7 +71,8 @@ TEST_CASE("A flag beats the environment, the environment the file, the file the 
   const std::string path = "/tmp/sparkv_settings_test." + std::to_string(::getpid());
   std::ofstream(path) << "threads = 3\nrate = 2\nmodel = \"f\"\n[disk]\nbudget = \"1GiB\"\n";
   const std::string config = "SPARKV_T_CONFIG=" + path;
-  const char* const env[] = {"SPARKV_T_THREADS=4", "SPARKV_T_RATE=3", config.c_str(), "OTHER=1", nullptr};
+  const char* const env[] = {"SPARKV_T_THREADS=4", "SPARKV_T_RATE=3", config.c_str(), "OTHER=1",
+                             nullptr};
   Settings s = Make();
   const auto line = s.Load({"--threads", "5", "--disk-sync=off", "--", "x"}, 1, env);
   std::remove(path.c_str());
@@ -78,9 +99,11 @@ TEST_CASE("Unknown names are errors that suggest the nearest known one") {
     return std::string(status.message());
   };
   Settings s = Make();
-  CHECK(message(s.Load({"--thread", "3"}, 0, kNoEnvironment).status()).find("'--threads'") != std::string::npos);
-  CHECK(message(s.LoadToml("[disk]\nbudgte = 1", "c.toml")).find("c.toml:2: unknown key 'disk.budgte'; did you mean "
-                                                                "'disk.budget'?") != std::string::npos);
+  CHECK(message(s.Load({"--thread", "3"}, 0, kNoEnvironment).status()).find("'--threads'") !=
+        std::string::npos);
+  CHECK(message(s.LoadToml("[disk]\nbudgte = 1", "c.toml"))
+            .find("c.toml:2: unknown key 'disk.budgte'; did you mean "
+                  "'disk.budget'?") != std::string::npos);
   const char* const env[] = {"SPARKV_T_TREADS=4", nullptr};
   CHECK(message(s.LoadEnvironment(env)).find("SPARKV_T_THREADS") != std::string::npos);
   CHECK(message(s.SetFromFlag("zzzzzzzz", "1")).find("known: listen") != std::string::npos);
@@ -88,10 +111,11 @@ TEST_CASE("Unknown names are errors that suggest the nearest known one") {
 
 TEST_CASE("Values are checked by type and range whatever their source, hidden ones too") {
   Settings s = Make();
-  for (const char* toml : {"threads = 0", "threads = 65", "threads = \"2\"", "threads = 2.0", "rate = inf",
-                           "rate = nan", "rate = -1", "log_level = \"x\"", "idle = \"2h\"", "idle = 5",
-                           "model = 3", "model = [\"a\"]", "disk = 3", "threads = 1\nthreads = 2", "a b",
-                           "disk.sync = 1", "disk.budget = -1"}) {
+  for (const char* toml :
+       {"threads = 0", "threads = 65", "threads = \"2\"", "threads = 2.0", "rate = inf",
+        "rate = nan", "rate = -1", "log_level = \"x\"", "idle = \"2h\"", "idle = 5", "model = 3",
+        "model = [\"a\"]", "disk = 3", "threads = 1\nthreads = 2", "a b", "disk.sync = 1",
+        "disk.budget = -1"}) {
     INFO(toml);
     CHECK(s.LoadToml(toml, "t").code() == absl::StatusCode::kInvalidArgument);
   }
@@ -110,8 +134,9 @@ TEST_CASE("Values are checked by type and range whatever their source, hidden on
 
 TEST_CASE("Print gives a file that loads to the same values") {
   Settings a = Make();
-  REQUIRE_OK(a.Load({"--model", "a \"b\"\\\tc", "--threads", "7", "--disk-budget", "1500", "--rate", "0.1"}, 0,
-                    kNoEnvironment));
+  REQUIRE_OK(a.Load(
+      {"--model", "a \"b\"\\\tc", "--threads", "7", "--disk-budget", "1500", "--rate", "0.1"}, 0,
+      kNoEnvironment));
   Settings b = Make();
   INFO(a.Print());
   REQUIRE_OK(b.LoadToml(a.Print(), "printed"));
@@ -122,9 +147,12 @@ TEST_CASE("Print gives a file that loads to the same values") {
 }
 
 TEST_CASE("A table with a bad default or a repeated flag is refused") {
-  CHECK(Settings::Create({{.key = "a", .type = SettingType::kInt, .default_value = "x", .help = ""}}, "P_").status().code() ==
-        absl::StatusCode::kInternal);
-  CHECK_FALSE(Settings::Create({{.key = "a.b", .help = ""}, {.key = "a_b", .help = ""}}, "P_").ok());
+  CHECK(Settings::Create(
+            {{.key = "a", .type = SettingType::kInt, .default_value = "x", .help = ""}}, "P_")
+            .status()
+            .code() == absl::StatusCode::kInternal);
+  CHECK_FALSE(
+      Settings::Create({{.key = "a.b", .help = ""}, {.key = "a_b", .help = ""}}, "P_").ok());
 }
 
 }  // namespace

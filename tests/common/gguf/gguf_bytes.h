@@ -23,7 +23,9 @@ std::string Raw(T value) {
 }
 
 // Length u64, then the bytes.
-inline std::string GgufString(std::string_view text) { return Raw<uint64_t>(text.size()) + std::string(text); }
+inline std::string GgufString(std::string_view text) {
+  return Raw<uint64_t>(text.size()) + std::string(text);
+}
 
 class GgufBytes {
  public:
@@ -38,7 +40,9 @@ class GgufBytes {
   GgufBytes& U32(std::string_view key, uint32_t value) { return Key(key, 4, Raw(value)); }
   GgufBytes& Bool(std::string_view key, bool value) { return Key(key, 7, Raw<uint8_t>(value)); }
   GgufBytes& F32(std::string_view key, float value) { return Key(key, 6, Raw(value)); }
-  GgufBytes& String(std::string_view key, std::string_view value) { return Key(key, 8, GgufString(value)); }
+  GgufBytes& String(std::string_view key, std::string_view value) {
+    return Key(key, 8, GgufString(value));
+  }
   GgufBytes& Strings(std::string_view key, const std::vector<std::string>& values) {
     std::string raw = Raw<uint32_t>(8) + Raw<uint64_t>(values.size());
     for (const std::string& value : values) raw += GgufString(value);
@@ -51,7 +55,8 @@ class GgufBytes {
     return Key(key, 9, raw);
   }
   // An info at a given offset of the data section.
-  GgufBytes& Tensor(std::string_view name, const std::vector<uint64_t>& dims, uint32_t type, uint64_t offset) {
+  GgufBytes& Tensor(std::string_view name, const std::vector<uint64_t>& dims, uint32_t type,
+                    uint64_t offset) {
     tensors_ += GgufString(name) + Raw<uint32_t>(static_cast<uint32_t>(dims.size()));
     for (const uint64_t dim : dims) tensors_ += Raw(dim);
     tensors_ += Raw(type) + Raw(offset);
@@ -84,7 +89,8 @@ class GgufBytes {
   std::string keys_, tensors_, data_;
 };
 
-// Owns a file's bytes and reads them: an exact-size heap block, so that a sanitizer sees any overrun.
+// Owns a file's bytes and reads them: an exact-size heap block, so that a sanitizer sees any
+// overrun.
 struct ParsedGguf {
   explicit ParsedGguf(const std::string& file)
       : size(file.size()), bytes(new uint8_t[file.size()]) {

@@ -1,4 +1,5 @@
-// Malformed files: cases on which other readers crashed, aborted or took all memory, and their kinds.
+// Malformed files: cases on which other readers crashed, aborted or took all memory, and their
+// kinds.
 #include <cstdlib>
 #include <limits>
 #include <new>
@@ -45,8 +46,10 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kShort = absl::StatusCode::kDataLoss;
 constexpr auto kUnsupported = absl::StatusCode::kUnimplemented;
 
-// The file must be refused with this code and a message that has all parts, without large allocations.
-void Refused(const std::string& file, absl::StatusCode code, const std::vector<std::string>& parts) {
+// The file must be refused with this code and a message that has all parts, without large
+// allocations.
+void Refused(const std::string& file, absl::StatusCode code,
+             const std::vector<std::string>& parts) {
   allocated_bytes = 0;
   const ParsedGguf parsed(file);
   const size_t taken = allocated_bytes;
@@ -66,22 +69,29 @@ TEST_CASE("G1: a dimension of 0 is refused by tensor and dimension") {
   CHECK(file.size() == 65);
   Refused(file, kInvalid, {"tensor t", "dimension 1", "0"});
   Refused(GgufBytes().Tensor("t", {0}, 0, 0).Build(), kInvalid, {"tensor t", "dimension 0"});
-  Refused(GgufBytes().Tensor("t", {8, 1, 0, 1}, 3, 0).Build(), kInvalid, {"tensor t", "dimension 2"});
+  Refused(GgufBytes().Tensor("t", {8, 1, 0, 1}, 3, 0).Build(), kInvalid,
+          {"tensor t", "dimension 2"});
 }
 
 TEST_CASE("dimensions, types and sizes that can't be are refused by tensor") {
-  Refused(GgufBytes().Tensor("t", {}, 0, 0).Build(), kInvalid, {"tensor t", "0 dimensions", "1..4"});
-  Refused(GgufBytes().Tensor("t", {1, 1, 1, 1, 1}, 0, 0).Build(), kInvalid, {"tensor t", "5 dimensions"});
+  Refused(GgufBytes().Tensor("t", {}, 0, 0).Build(), kInvalid,
+          {"tensor t", "0 dimensions", "1..4"});
+  Refused(GgufBytes().Tensor("t", {1, 1, 1, 1, 1}, 0, 0).Build(), kInvalid,
+          {"tensor t", "5 dimensions"});
   Refused(GgufBytes().Tensor("t", {uint64_t{1} << 33, uint64_t{1} << 33}, 0, 0).Build(), kInvalid,
           {"tensor t", "dimension 1", "overflows"});
-  Refused(GgufBytes().Tensor("t", {uint64_t{1} << 32, (uint64_t{1} << 32) - 1}, 0, 0).Build(), kInvalid,
-          {"tensor t", "bytes overflows"});
+  Refused(GgufBytes().Tensor("t", {uint64_t{1} << 32, (uint64_t{1} << 32) - 1}, 0, 0).Build(),
+          kInvalid, {"tensor t", "bytes overflows"});
   Refused(GgufBytes().Tensor("t", {uint64_t{1} << 61}, 0, 0).Build(), kShort, {"tensor t"});
   Refused(GgufBytes().Tensor("t", {33}, 3, 0).Build(), kInvalid, {"tensor t", "33", "Q4_1", "32"});
-  Refused(GgufBytes().Tensor("t", {32}, 23, 0).Build(), kUnsupported, {"tensor t", "IQ4_XS", "Q4_1"});
-  Refused(GgufBytes().Tensor("t", {32}, 0xFFFFFFFF, 0).Build(), kUnsupported, {"tensor t", "4294967295"});
-  Refused(GgufBytes().Tensor("", {32}, 0, 0).Data(std::string(128, 'x')).Build(), kInvalid, {"tensor 0", "empty"});
-  Refused(GgufBytes().Tensor(std::string(2000, 'n'), {1}, 0, 0).Build(), kInvalid, {"tensor 0", "2000"});
+  Refused(GgufBytes().Tensor("t", {32}, 23, 0).Build(), kUnsupported,
+          {"tensor t", "IQ4_XS", "Q4_1"});
+  Refused(GgufBytes().Tensor("t", {32}, 0xFFFFFFFF, 0).Build(), kUnsupported,
+          {"tensor t", "4294967295"});
+  Refused(GgufBytes().Tensor("", {32}, 0, 0).Data(std::string(128, 'x')).Build(), kInvalid,
+          {"tensor 0", "empty"});
+  Refused(GgufBytes().Tensor(std::string(2000, 'n'), {1}, 0, 0).Build(), kInvalid,
+          {"tensor 0", "2000"});
 }
 
 TEST_CASE("tensor data outside the file is refused by tensor") {
@@ -116,7 +126,8 @@ TEST_CASE("G2: alignments that are 0, no power of two, huge or of another type a
   REQUIRE_OK(parsed.reader);
   CHECK((*parsed.reader)->FindTensor("t")->offset % 32 == 0);
   // A large but allowed one costs no memory.
-  Refused(GgufBytes().U32("general.alignment", 1u << 20).Tensor("t", {8}, 0, 0).Build(), kShort, {"tensor t"});
+  Refused(GgufBytes().U32("general.alignment", 1u << 20).Tensor("t", {8}, 0, 0).Build(), kShort,
+          {"tensor t"});
 }
 
 TEST_CASE("G3: lengths and counts beyond the file are refused before anything is allocated") {
@@ -125,7 +136,8 @@ TEST_CASE("G3: lengths and counts beyond the file are refused before anything is
   // Too short for even one key: the count is wrong.
   Refused(head + Raw<uint64_t>(0xFFFFFFFFFFFF), kShort, {});
   Refused(head + Raw<uint64_t>(uint64_t{1} << 63), kShort, {});
-  Refused(head + Raw<uint64_t>(0xFFFFFFFFFFFF) + "twelve bytes", kShort, {"metadata 0", "key", "281474976710655"});
+  Refused(head + Raw<uint64_t>(0xFFFFFFFFFFFF) + "twelve bytes", kShort,
+          {"metadata 0", "key", "281474976710655"});
   Refused(head + Raw<uint64_t>(uint64_t{1} << 63) + "twelve bytes", kShort,
           {"metadata 0", "key", "9223372036854775808"});
   const std::string empty_key = GgufBytes().Key("", 0, Raw<uint8_t>(0)).Build();
@@ -133,14 +145,17 @@ TEST_CASE("G3: lengths and counts beyond the file are refused before anything is
   Refused(empty_key, kInvalid, {"metadata 0", "empty"});
   Refused(GgufBytes().CountKeys(std::numeric_limits<uint64_t>::max()).Build(), kShort,
           {"metadata count", "18446744073709551615"});
-  Refused(GgufBytes().CountTensors(uint64_t{1} << 58).Build(), kShort, {"tensor count", "288230376151711744"});
+  Refused(GgufBytes().CountTensors(uint64_t{1} << 58).Build(), kShort,
+          {"tensor count", "288230376151711744"});
   Refused(GgufBytes().Key("s", 8, Raw<uint64_t>(uint64_t{1} << 40) + "abc").Build(), kShort,
           {"key s", "1099511627776"});
-  Refused(GgufBytes().Key("s", 8, Raw<uint64_t>(std::numeric_limits<uint64_t>::max()) + "abc").Build(), kShort,
-          {"key s"});
-  Refused(GgufBytes().Key(std::string(70000, 'k'), 0, Raw<uint8_t>(0)).Build(), kInvalid, {"metadata 0", "70000"});
-  Refused(GgufBytes().Tensor("t", {1}, 0, 0).Build().substr(0, 24) + Raw<uint64_t>(uint64_t{1} << 62) +
-              std::string(64, '\0'),
+  Refused(
+      GgufBytes().Key("s", 8, Raw<uint64_t>(std::numeric_limits<uint64_t>::max()) + "abc").Build(),
+      kShort, {"key s"});
+  Refused(GgufBytes().Key(std::string(70000, 'k'), 0, Raw<uint8_t>(0)).Build(), kInvalid,
+          {"metadata 0", "70000"});
+  Refused(GgufBytes().Tensor("t", {1}, 0, 0).Build().substr(0, 24) +
+              Raw<uint64_t>(uint64_t{1} << 62) + std::string(64, '\0'),
           kShort, {"tensor 0", "name", "4611686018427387904"});
 }
 
@@ -168,19 +183,25 @@ TEST_CASE("arrays of arrays, however deep, use no stack") {
 
 TEST_CASE("too many keys or tensors are refused although the file holds them") {
   const std::string filler(3000000, '\0');
-  Refused("GGUF" + Raw<uint32_t>(3) + Raw<uint64_t>(0) + Raw<uint64_t>(kMaxGgufKeys + 1) + filler, kInvalid,
-          {"metadata count", std::to_string(kMaxGgufKeys)});
-  Refused("GGUF" + Raw<uint32_t>(3) + Raw<uint64_t>(kMaxGgufTensors + 1) + Raw<uint64_t>(0) + filler, kInvalid,
-          {"tensor count", std::to_string(kMaxGgufTensors)});
+  Refused("GGUF" + Raw<uint32_t>(3) + Raw<uint64_t>(0) + Raw<uint64_t>(kMaxGgufKeys + 1) + filler,
+          kInvalid, {"metadata count", std::to_string(kMaxGgufKeys)});
+  Refused(
+      "GGUF" + Raw<uint32_t>(3) + Raw<uint64_t>(kMaxGgufTensors + 1) + Raw<uint64_t>(0) + filler,
+      kInvalid, {"tensor count", std::to_string(kMaxGgufTensors)});
 }
 
 TEST_CASE("other files, versions and value types are refused") {
   Refused("", kShort, {"magic"});
   Refused("GGU", kShort, {"magic"});
   Refused("GGML" + std::string(64, '\0'), kInvalid, {"not a GGUF file", "GGML"});
-  Refused(std::string("\x7f" "ELF", 4) + std::string(64, '\0'), kInvalid, {"\\x7f"});
+  Refused(std::string("\x7f"
+                      "ELF",
+                      4) +
+              std::string(64, '\0'),
+          kInvalid, {"\\x7f"});
   for (const uint32_t version : {0u, 1u, 4u, 0xFFFFFFFFu}) {
-    Refused(GgufBytes(version).Build(), kUnsupported, {"version " + std::to_string(version), "2, 3"});
+    Refused(GgufBytes(version).Build(), kUnsupported,
+            {"version " + std::to_string(version), "2, 3"});
   }
   Refused(GgufBytes(0x03000000).Build(), kUnsupported, {"big-endian"});
   Refused(GgufBytes().Key("k", 13, Raw<uint64_t>(0)).Build(), kInvalid, {"key k", "type 13"});
@@ -189,8 +210,9 @@ TEST_CASE("other files, versions and value types are refused") {
 
 TEST_CASE("names that occur twice are refused") {
   Refused(GgufBytes().U32("k", 1).U32("k", 1).Build(), kInvalid, {"key k", "twice"});
-  Refused(GgufBytes().Tensor("t", {8}, 0, 0).Tensor("t", {8}, 0, 32).Data(std::string(64, 'x')).Build(), kInvalid,
-          {"tensor t", "twice"});
+  Refused(
+      GgufBytes().Tensor("t", {8}, 0, 0).Tensor("t", {8}, 0, 32).Data(std::string(64, 'x')).Build(),
+      kInvalid, {"tensor t", "twice"});
 }
 
 TEST_CASE("hostile names are shown short and escaped") {
@@ -215,7 +237,8 @@ TEST_CASE("a valid file cut anywhere is refused or still consistent") {
   for (size_t n = 0; n < file.size(); ++n) Refused(file.substr(0, n), kShort, {});
 }
 
-// What the tokenizer has to judge (repeated pieces, ids outside the vocabulary) reaches it unchanged.
+// What the tokenizer has to judge (repeated pieces, ids outside the vocabulary) reaches it
+// unchanged.
 TEST_CASE("G7: vocabularies with repeated strings and ids out of range are read as they are") {
   const ParsedGguf parsed(GgufBytes()
                               .Strings("tokenizer.ggml.tokens", {"a", "a", "b"})

@@ -1,6 +1,6 @@
 // The shipped model.
-#include <cstdlib>
 #include <cmath>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>

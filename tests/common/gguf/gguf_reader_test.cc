@@ -43,10 +43,12 @@ GgufBytes Small(uint32_t version) {
   return file;
 }
 
-void RequireError(const absl::Status& status, absl::StatusCode code, const std::vector<std::string>& parts) {
+void RequireError(const absl::Status& status, absl::StatusCode code,
+                  const std::vector<std::string>& parts) {
   INFO(status.ToString());
   REQUIRE(status.code() == code);
-  for (const std::string& part : parts) REQUIRE(std::string(status.message()).find(part) != std::string::npos);
+  for (const std::string& part : parts)
+    REQUIRE(std::string(status.message()).find(part) != std::string::npos);
 }
 
 }  // namespace
@@ -101,12 +103,16 @@ TEST_CASE("integers of any width fit or say why not") {
   CHECK(*gguf.GetDouble("f64") == 0.1);
   RequireError(gguf.GetU32("u64").status(), absl::StatusCode::kInvalidArgument,
                {"u64", "18446744073709551615", "4294967295"});
-  RequireError(gguf.GetU32("i32").status(), absl::StatusCode::kInvalidArgument, {"i32", "-5", "0 or more"});
-  RequireError(gguf.GetU64("i64").status(), absl::StatusCode::kInvalidArgument, {"i64", "-9223372036854775808"});
-  RequireError(gguf.Find("u64")->AsInt().status(), absl::StatusCode::kInvalidArgument, {"18446744073709551615"});
+  RequireError(gguf.GetU32("i32").status(), absl::StatusCode::kInvalidArgument,
+               {"i32", "-5", "0 or more"});
+  RequireError(gguf.GetU64("i64").status(), absl::StatusCode::kInvalidArgument,
+               {"i64", "-9223372036854775808"});
+  RequireError(gguf.Find("u64")->AsInt().status(), absl::StatusCode::kInvalidArgument,
+               {"18446744073709551615"});
 }
 
-TEST_CASE("a missing key and a value of another type are told apart, defaults cover only the first") {
+TEST_CASE(
+    "a missing key and a value of another type are told apart, defaults cover only the first") {
   const ParsedGguf file(Small(3).Build());
   REQUIRE_OK(file.reader);
   const GgufReader& gguf = **file.reader;
@@ -115,12 +121,15 @@ TEST_CASE("a missing key and a value of another type are told apart, defaults co
                {"general.architecture", "STRING", "an integer"});
   RequireError(gguf.GetString("llama.block_count").status(), absl::StatusCode::kInvalidArgument,
                {"llama.block_count", "UINT32", "STRING"});
-  RequireError(gguf.GetBool("llama.block_count").status(), absl::StatusCode::kInvalidArgument, {"UINT32", "BOOL"});
-  RequireError(gguf.GetU32("tokenizer.ggml.add_bos_token").status(), absl::StatusCode::kInvalidArgument, {"BOOL"});
+  RequireError(gguf.GetBool("llama.block_count").status(), absl::StatusCode::kInvalidArgument,
+               {"UINT32", "BOOL"});
+  RequireError(gguf.GetU32("tokenizer.ggml.add_bos_token").status(),
+               absl::StatusCode::kInvalidArgument, {"BOOL"});
   RequireError(gguf.GetStrings("scores").status(), absl::StatusCode::kInvalidArgument,
                {"scores", "ARRAY of 2 FLOAT32", "ARRAY of STRING"});
   RequireError(gguf.GetInts("scores").status(), absl::StatusCode::kInvalidArgument, {"FLOAT32"});
-  RequireError(gguf.GetDoubles("tokenizer.ggml.tokens").status(), absl::StatusCode::kInvalidArgument, {"STRING"});
+  RequireError(gguf.GetDoubles("tokenizer.ggml.tokens").status(),
+               absl::StatusCode::kInvalidArgument, {"STRING"});
   CHECK(*gguf.GetU32Or("nope", 7) == 7);
   CHECK(*gguf.GetU32Or("llama.block_count", 7) == 30);
   CHECK(*gguf.GetStringOr("nope", "x") == std::string("x"));

@@ -27,11 +27,12 @@ TEST_CASE("the listing shows keys and tensors, shortened and printable") {
   REQUIRE_OK(parsed.reader);
   const std::string text = GgufSummary(**parsed.reader);
   INFO(text);
-  for (const char* part : {"GGUF version 3, 9 keys, 1 tensors", "name = \"line\\nbreak xxx", "...\"\n", "count = 7",
-                           "flag = false", "eps = 0.5", "large = 18446744073709551615",
-                           "tokens = ARRAY of 8 STRING [\"a\", \"\\x1b\", \"c\", \"d\", \"e\", \"f\", ...]",
-                           "types = ARRAY of 2 INT32 [1, -2]", "scores = ARRAY of 1 FLOAT32 [0.25]",
-                           "flags = ARRAY of 2 BOOL\n", "Q4_1", "64 x 2 x 3", "240 bytes"}) {
+  for (const char* part :
+       {"GGUF version 3, 9 keys, 1 tensors", "name = \"line\\nbreak xxx", "...\"\n", "count = 7",
+        "flag = false", "eps = 0.5", "large = 18446744073709551615",
+        "tokens = ARRAY of 8 STRING [\"a\", \"\\x1b\", \"c\", \"d\", \"e\", \"f\", ...]",
+        "types = ARRAY of 2 INT32 [1, -2]", "scores = ARRAY of 1 FLOAT32 [0.25]",
+        "flags = ARRAY of 2 BOOL\n", "Q4_1", "64 x 2 x 3", "240 bytes"}) {
     INFO("looking for: " << part);
     CHECK(text.find(part) != std::string::npos);
   }

@@ -41,7 +41,8 @@ std::vector<float> AllRows(const KvCache& cache) {
     for (const KvSide side : {KvSide::kK, KvSide::kV}) {
       const size_t at = rows.size();
       rows.resize(at + size_t{g.row()} * cache.tokens());
-      cache.ReadRows(layer, side, 0, cache.tokens(), &rows[at], size_t{cache.tokens()} * g.head_dim);
+      cache.ReadRows(layer, side, 0, cache.tokens(), &rows[at],
+                     size_t{cache.tokens()} * g.head_dim);
     }
   }
   return rows;
@@ -89,7 +90,8 @@ TEST_CASE("a token changes its own and later logits and no earlier one") {
     const auto row = [&](const std::vector<float>& x, size_t i) {
       return std::span(x).subspan(i * vocabulary, vocabulary);
     };
-    for (size_t i = 0; i < changed; ++i) REQUIRE(MaxDifference(row(before, i), row(after, i)) <= 1e-5f);
+    for (size_t i = 0; i < changed; ++i)
+      REQUIRE(MaxDifference(row(before, i), row(after, i)) <= 1e-5f);
     REQUIRE(MaxDifference(row(before, changed), row(after, changed)) > 0.1f);
     if (changed + 1 < ids.size()) {
       REQUIRE(MaxDifference(row(before, changed + 1), row(after, changed + 1)) > 1e-2f);
@@ -114,13 +116,16 @@ TEST_CASE("Attend from a first row computes the rows from there and leaves the o
     std::vector<float> some = input;
     REQUIRE_OK(decoder.Attend(0, some.data(), 0, 60, cache, first));
     const size_t at = size_t{first} * c.d_model;
-    REQUIRE(std::equal(some.begin(), some.begin() + static_cast<std::ptrdiff_t>(at), input.begin()));
+    REQUIRE(
+        std::equal(some.begin(), some.begin() + static_cast<std::ptrdiff_t>(at), input.begin()));
     REQUIRE(MaxDifference(std::span(some).subspan(at), std::span(all).subspan(at)) <= 1e-4f);
   }
-  REQUIRE(decoder.Attend(0, input.data(), 0, 60, cache, 60).code() == absl::StatusCode::kInvalidArgument);
+  REQUIRE(decoder.Attend(0, input.data(), 0, 60, cache, 60).code() ==
+          absl::StatusCode::kInvalidArgument);
 }
 
-TEST_CASE("a column may be computed layer by layer, later columns first where the events allow it") {
+TEST_CASE(
+    "a column may be computed layer by layer, later columns first where the events allow it") {
   // Column 1's layer 0 needs only embeddings; the rest needs column 0's K and V of the layer.
   const auto model = Tiny("llama");
   const ModelConfig& c = model->config();
@@ -202,9 +207,12 @@ TEST_CASE("prompts beyond the model's context and foreign caches are refused") {
           absl::StatusCode::kFailedPrecondition);
   REQUIRE(foreign.tokens() == 0);
   std::vector<float> hidden(model->config().d_model);
-  REQUIRE(decoder.Project(2, hidden.data(), 0, 1, &cache).code() == absl::StatusCode::kInvalidArgument);
-  REQUIRE(decoder.Project(0, hidden.data(), 256, 1, &cache).code() == absl::StatusCode::kInvalidArgument);
-  REQUIRE(decoder.Project(0, hidden.data(), 0, 0, &cache).code() == absl::StatusCode::kInvalidArgument);
+  REQUIRE(decoder.Project(2, hidden.data(), 0, 1, &cache).code() ==
+          absl::StatusCode::kInvalidArgument);
+  REQUIRE(decoder.Project(0, hidden.data(), 256, 1, &cache).code() ==
+          absl::StatusCode::kInvalidArgument);
+  REQUIRE(decoder.Project(0, hidden.data(), 0, 0, &cache).code() ==
+          absl::StatusCode::kInvalidArgument);
 }
 
 // Case V2: a prompt equal to, shorter than, or one longer than the cached one.

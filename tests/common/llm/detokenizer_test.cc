@@ -1,5 +1,5 @@
-#include "common/base/utf8.h"
 #include "common/llm/detokenizer.h"
+#include "common/base/utf8.h"
 
 #include <random>
 

@@ -65,7 +65,8 @@ std::string TinyGguf(std::string_view name) {
 }
 
 TinyLogits ReadTinyLogits(std::string_view name) {
-  const std::string bytes = ReadAll(SourcePath("tests/golden/tiny/" + std::string(name) + ".logits"));
+  const std::string bytes =
+      ReadAll(SourcePath("tests/golden/tiny/" + std::string(name) + ".logits"));
   uint32_t head[2];
   std::memcpy(head, bytes.data(), sizeof(head));
   TinyLogits t;

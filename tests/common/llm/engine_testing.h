@@ -1,4 +1,5 @@
-// What the engine's tests share: the tiny golden models, mutated copies of them, and logits by different ways.
+// What the engine's tests share: the tiny golden models, mutated copies of them, and logits by
+// different ways.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +57,8 @@ std::span<char> TensorBytes(std::string* gguf, std::string_view name);
 
 KvCache MakeCache(const Model& model, KvDtype dtype);
 
-// Logits of all rows, layer by layer over `chunk` tokens at a time (0: all), as a loader would call the decoder.
+// Logits of all rows, layer by layer over `chunk` tokens at a time (0: all), as a loader would call
+// the decoder.
 std::vector<float> LogitsByLayers(Decoder* decoder, std::span<const int32_t> ids, KvDtype dtype,
                                   uint32_t chunk);
 // Logits of all rows, one token at a time.

@@ -13,7 +13,8 @@ using namespace sparkv::testing;
 namespace {
 
 Digest Of(const std::string& gguf) {
-  const auto reader = GgufReader::Parse({reinterpret_cast<const uint8_t*>(gguf.data()), gguf.size()});
+  const auto reader =
+      GgufReader::Parse({reinterpret_cast<const uint8_t*>(gguf.data()), gguf.size()});
   REQUIRE_OK(reader);
   const auto config = ReadModelConfig(**reader);
   REQUIRE_OK(config);
@@ -31,7 +32,8 @@ Digest Cached(const std::string& path, const std::string& folder) {
 
 std::string OnlyFile(const std::string& folder) {
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files.push_back(entry.path());
   REQUIRE(files.size() == 1);
   return files[0];
 }
@@ -59,7 +61,8 @@ TEST_CASE("the fingerprint sees weights, RoPE and tokenizer, and not the name") 
   REQUIRE(Of(name) == original);
 }
 
-TEST_CASE("a fingerprint comes from the cache until the file changes; a broken cache is replaced") {
+TEST_CASE(
+    "a fingerprint comes from the cache until the file changes, and a broken cache is replaced") {
   const TempFolder folder;
   const std::string path = folder.Path("model.gguf"), cache = folder.Path("cache/sparkv");
   std::string gguf = TinyGguf("llama");
@@ -75,8 +78,9 @@ TEST_CASE("a fingerprint comes from the cache until the file changes; a broken c
   WriteAll(entry, content);
   REQUIRE(Cached(path, cache) == planted);
 
-  for (const std::string& broken : {std::string(), std::string("x"), content.substr(0, content.size() - 2),
-                                    content + "x", "other" + content.substr(5)}) {
+  for (const std::string& broken :
+       {std::string(), std::string("x"), content.substr(0, content.size() - 2), content + "x",
+        "other" + content.substr(5)}) {
     WriteAll(entry, broken);
     REQUIRE(Cached(path, cache) == original);
     REQUIRE(Contains(ReadAll(entry), DigestToHex(original)));

@@ -17,7 +17,8 @@ TEST_CASE("angles are exact far out and do not change when the table grows") {
   REQUIRE(first == 1.0f);
   for (const uint32_t p : {0u, 1u, 1023u, 1024u, 99999u}) {
     for (uint32_t i = 0; i < 4; ++i) {
-      const double angle = p * 0.5 * std::pow(100000.0, -2.0 * i / 8.0) / config.frequency_factors[i];
+      const double angle =
+          p * 0.5 * std::pow(100000.0, -2.0 * i / 8.0) / config.frequency_factors[i];
       REQUIRE(table.Cos(p)[i] == Approx(std::cos(angle)).margin(1e-6));
       REQUIRE(table.Sin(p)[i] == Approx(std::sin(angle)).margin(1e-6));
     }

@@ -17,7 +17,8 @@ Sampler Make(const SamplingOptions& options) {
   return *std::move(sampler);
 }
 
-std::map<int32_t, int> Histogram(const SamplingOptions& options, const std::vector<float>& logits, int n) {
+std::map<int32_t, int> Histogram(const SamplingOptions& options, const std::vector<float>& logits,
+                                 int n) {
   Sampler sampler = Make(options);
   std::map<int32_t, int> seen;
   for (int i = 0; i < n; ++i) ++seen[sampler.Sample(logits, {}).id];
@@ -34,7 +35,8 @@ TEST_CASE("greedy takes the largest logit and the lowest id on ties") {
 
 TEST_CASE("logprobs are those of the unmodified softmax") {
   Sampler sampler = Make({.repetition_penalty = 2.0f});
-  const std::vector<float> logits = {std::log(0.5f), std::log(0.25f), std::log(0.125f), std::log(0.125f)};
+  const std::vector<float> logits = {std::log(0.5f), std::log(0.25f), std::log(0.125f),
+                                     std::log(0.125f)};
   const std::vector<int32_t> history = {1};
   const Sampled s = sampler.Sample(logits, history, 3);
   REQUIRE(s.id == 0);
@@ -57,7 +59,8 @@ TEST_CASE("draws follow the distribution, and temperature sharpens it") {
 }
 
 TEST_CASE("each filter drops exactly the tokens that it names") {
-  const std::vector<float> logits = {std::log(0.1f), std::log(0.5f), std::log(0.25f), std::log(0.15f)};
+  const std::vector<float> logits = {std::log(0.1f), std::log(0.5f), std::log(0.25f),
+                                     std::log(0.15f)};
   const auto ids = [&](const SamplingOptions& o) {
     std::vector<int32_t> seen;
     for (const auto& [id, n] : Histogram(o, logits, 5000)) seen.push_back(id);
@@ -78,10 +81,11 @@ TEST_CASE("repetition penalty lowers tokens of the history, whatever the sign of
   const std::vector<float> logits = {3.0f, 2.0f, -1.0f};
   REQUIRE(sampler.Sample(logits, std::vector<int32_t>{0, 0, 0}).id == 1);  // once, not three times
   REQUIRE(sampler.Sample(std::vector<float>{-1.0f, -1.5f}, std::vector<int32_t>{0}).id == 1);
-  REQUIRE(sampler.Sample(logits, std::vector<int32_t>{-1, 1000000}).id == 0);  // ids from elsewhere are ignored
+  REQUIRE(sampler.Sample(logits, std::vector<int32_t>{-1, 1000000}).id ==
+          0);  // ids from elsewhere are ignored
 }
 
-TEST_CASE("the same seed gives the same tokens; these are fixed for all machines") {
+TEST_CASE("the same seed gives the same tokens, and these are fixed for all machines") {
   std::vector<float> logits(64);
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = std::sin(static_cast<float>(i));
   const auto draw = [&](uint64_t seed) {
@@ -96,7 +100,9 @@ TEST_CASE("the same seed gives the same tokens; these are fixed for all machines
 }
 
 TEST_CASE("options out of range are refused by name") {
-  const auto message = [](const SamplingOptions& o) { return std::string(Sampler::Create(o).status().message()); };
+  const auto message = [](const SamplingOptions& o) {
+    return std::string(Sampler::Create(o).status().message());
+  };
   REQUIRE(Contains(message({.temperature = -0.1f}), "temperature is -0.1, allowed: 0..100"));
   REQUIRE(Contains(message({.temperature = NAN}), "temperature"));
   REQUIRE(Contains(message({.top_p = 0.0f}), "top_p"));

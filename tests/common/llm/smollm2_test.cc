@@ -1,4 +1,5 @@
-// Against llama.cpp and an independent f32 forward on SmolLM2-135M-Instruct; see tests/golden/make_smollm2_golden.py.
+// Against llama.cpp and an independent f32 forward on SmolLM2-135M-Instruct; see
+// tests/golden/make_smollm2_golden.py.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -38,7 +39,8 @@ std::vector<int32_t> Greedy(Decoder* decoder, std::span<const int32_t> ids, KvDt
   std::vector<float> logits = *first;
   std::vector<int32_t> out;
   while (out.size() < 32) {
-    out.push_back(static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    out.push_back(
+        static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
     if (out.size() < 32) REQUIRE_OK(decoder->DecodeOne(out.back(), &cache, logits.data()));
   }
   return out;
@@ -92,8 +94,8 @@ Positions ReadPositions(const char* name) {
 }
 
 struct Agreement {
-  double kl = 0;     // mean of KL(peer || ours), natural logarithm
-  double top1 = 0;   // share of positions with the same best id
+  double kl = 0;    // mean of KL(peer || ours), natural logarithm
+  double top1 = 0;  // share of positions with the same best id
   size_t positions = 0;
 };
 
@@ -121,7 +123,8 @@ Agreement Compare(const std::string& gguf, const char* golden) {
       REQUIRE_OK(decoder.Logits(&hidden[size_t{begin} * c.d_model], rows, logits.data()));
       for (uint32_t r = 0; r < rows; ++r) {
         const Position& p = expected.positions[a.positions++];
-        const std::span<const float> row = std::span(logits).subspan(size_t{r} * c.vocabulary, c.vocabulary);
+        const std::span<const float> row =
+            std::span(logits).subspan(size_t{r} * c.vocabulary, c.vocabulary);
         const auto best = std::max_element(row.begin(), row.end());
         a.top1 += best - row.begin() == p.ids[0];
         double sum = 0;
@@ -139,7 +142,8 @@ Agreement Compare(const std::string& gguf, const char* golden) {
   }
   a.kl /= static_cast<double>(a.positions);
   a.top1 /= static_cast<double>(a.positions);
-  std::cout << golden << ": KL " << a.kl << ", top-1 " << 100 * a.top1 << " % of " << a.positions << "\n";
+  std::cout << golden << ": KL " << a.kl << ", top-1 " << 100 * a.top1 << " % of " << a.positions
+            << "\n";
   return a;
 }
 
@@ -150,7 +154,8 @@ TEST_CASE("SmolLM2 continues the golden prompts as llama.cpp and an f32 forward 
   const auto model = LoadModel(TestModel());
   REQUIRE_OK(model);
   Decoder decoder(*model, {.threads = 2});
-  const auto prompts = nlohmann::json::parse(ReadAll(SourcePath("tests/golden/smollm2/prompts.json")));
+  const auto prompts =
+      nlohmann::json::parse(ReadAll(SourcePath("tests/golden/smollm2/prompts.json")));
   REQUIRE(prompts.size() == 5);
   for (const auto& [name, prompt] : prompts.items()) {
     const auto ids = prompt.at("ids").get<std::vector<int32_t>>();

@@ -42,7 +42,8 @@ TEST_CASE("logits equal those of transformers, however the tokens are cut") {
                 Limit(dtype));
       }
       INFO(name << " dtype " << static_cast<int>(dtype));
-      REQUIRE(MaxDifference(LogitsByDecode(&decoder, golden.ids, dtype), golden.logits) <= Limit(dtype));
+      REQUIRE(MaxDifference(LogitsByDecode(&decoder, golden.ids, dtype), golden.logits) <=
+              Limit(dtype));
     }
   }
 }
@@ -54,12 +55,15 @@ TEST_CASE("any number of threads gives the golden logits") {
   for (const int threads : {1, 2, 3, 5}) {
     INFO(threads);
     Decoder decoder(*model, {.threads = threads});
-    REQUIRE(MaxDifference(LogitsByLayers(&decoder, golden.ids, KvDtype::kF32, 0), golden.logits) <= kLimitF32);
-    REQUIRE(MaxDifference(LogitsByDecode(&decoder, golden.ids, KvDtype::kF32), golden.logits) <= kLimitF32);
+    REQUIRE(MaxDifference(LogitsByLayers(&decoder, golden.ids, KvDtype::kF32, 0), golden.logits) <=
+            kLimitF32);
+    REQUIRE(MaxDifference(LogitsByDecode(&decoder, golden.ids, KvDtype::kF32), golden.logits) <=
+            kLimitF32);
   }
 }
 
-// The golden comparison must notice each of these faults by a wide margin: otherwise it proves nothing.
+// The golden comparison must notice each of these faults by a wide margin: otherwise it proves
+// nothing.
 TEST_CASE("a wrong RoPE base moves the logits far beyond the tolerance") {
   for (const std::string& name : kModels) {
     INFO(name);
@@ -106,7 +110,8 @@ TEST_CASE("norms and biases of each architecture are used") {
     INFO(tensor);
     REQUIRE(scaled("qwen2", tensor) > 100 * kLimitF32);
   }
-  for (const char* tensor : {"blk.0.attn_q_norm.weight", "blk.1.attn_k_norm.weight", "output_norm.weight"}) {
+  for (const char* tensor :
+       {"blk.0.attn_q_norm.weight", "blk.1.attn_k_norm.weight", "output_norm.weight"}) {
     INFO(tensor);
     REQUIRE(scaled("qwen3", tensor) > 100 * kLimitF32);
   }

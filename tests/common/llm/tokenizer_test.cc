@@ -241,7 +241,7 @@ TEST_CASE("no text has fewer tokens than MinTokens says") {
   }
 }
 
-TEST_CASE("a vocabulary with duplicates loads; both ids decode, the first encodes (G7)") {
+TEST_CASE("a vocabulary with duplicates loads, and both ids decode, the first encodes (G7)") {
   VocabSpec spec = ByteVocab("smollm", {"a b"});
   spec.tokens.push_back("a");
   spec.tokens.push_back("ab");

@@ -20,13 +20,15 @@ TEST_CASE("Codes from the wire that are none become Unknown") {
   CHECK(StatusCodeFromWire(15) == absl::StatusCode::kDataLoss);
   CHECK(StatusCodeFromWire(17) == absl::StatusCode::kUnknown);
   CHECK(StatusCodeFromWire(-1) == absl::StatusCode::kUnknown);
-  CHECK(FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(99), "x")).code() == absl::StatusCode::kUnknown);
+  CHECK(FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(99), "x")).code() ==
+        absl::StatusCode::kUnknown);
 }
 
 TEST_CASE("Messages are bounded and valid UTF-8") {
   const std::string longest(100000, 'a');
   CHECK(ToGrpc(absl::InternalError(longest)).error_message().size() == kMaxStatusMessageBytes + 3);
-  CHECK(ToGrpc(absl::InternalError("a\xff\xe6\xad z \xc3\xa9")).error_message() == "a\uFFFD\uFFFD z \u00e9");
+  CHECK(ToGrpc(absl::InternalError("a\xff\xe6\xad z \xc3\xa9")).error_message() ==
+        "a\uFFFD\uFFFD z \u00e9");
   // Cut between characters.
   std::string wide;
   while (wide.size() < kMaxStatusMessageBytes + 10) wide += "\u6b6a";

@@ -29,13 +29,15 @@ inline TestCertificate MakeTestCertificate(const std::string& folder, const std:
   X509_gmtime_adj(X509_getm_notAfter(cert), 86400);
   X509_set_pubkey(cert, key);
   X509_NAME* subject = X509_get_subject_name(cert);
-  X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+  X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
+                             reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
   X509_set_issuer_name(cert, subject);
   X509V3_CTX context;
   X509V3_set_ctx_nodb(&context);
   X509V3_set_ctx(&context, cert, cert, nullptr, nullptr, 0);
-  for (const auto& [nid, value] : {std::pair<int, const char*>{NID_basic_constraints, "critical,CA:TRUE"},
-                                   {NID_subject_alt_name, "DNS:localhost,IP:127.0.0.1"}}) {
+  for (const auto& [nid, value] :
+       {std::pair<int, const char*>{NID_basic_constraints, "critical,CA:TRUE"},
+        {NID_subject_alt_name, "DNS:localhost,IP:127.0.0.1"}}) {
     X509_EXTENSION* extension = X509V3_EXT_conf_nid(nullptr, &context, nid, value);
     REQUIRE(extension != nullptr);
     X509_add_ext(cert, extension, -1);

@@ -47,18 +47,20 @@ struct TestServer {
   bool Reaches(const ClientTls& tls, int seconds) {
     const auto channel = MakeChannel(absl::StrCat("127.0.0.1:", port), tls);
     REQUIRE_OK(channel);
-    return (*channel)->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(seconds));
+    return (*channel)->WaitForConnected(std::chrono::system_clock::now() +
+                                        std::chrono::seconds(seconds));
   }
 };
 
-TEST_CASE("A client with the right root reaches a TLS server; others don't") {
+TEST_CASE("A client with the right root reaches a TLS server, and others don't") {
   TempFolder folder;
   const auto ours = testing::MakeTestCertificate(folder.path, "ours");
   const auto other = testing::MakeTestCertificate(folder.path, "other");
   TestServer server({ours.certificate, ours.key});
   CHECK(server.Reaches({.enabled = true, .ca_file = ours.certificate}, 20));
   CHECK_FALSE(server.Reaches({.enabled = true, .ca_file = other.certificate}, 1));
-  CHECK_FALSE(server.Reaches({.enabled = true, .ca_file = ours.certificate, .server_name = "elsewhere.example"}, 1));
+  CHECK_FALSE(server.Reaches(
+      {.enabled = true, .ca_file = ours.certificate, .server_name = "elsewhere.example"}, 1));
 }
 
 TEST_CASE("Without files both sides are insecure") {
@@ -80,15 +82,24 @@ TEST_CASE("Missing, unreadable and mismatched TLS files are named") {
     return std::string(status.message());
   };
   using absl::StatusCode;
-  CHECK(message({a.certificate, ""}, StatusCode::kInvalidArgument).find("only the certificate") != std::string::npos);
-  CHECK(message({"", a.key}, StatusCode::kInvalidArgument).find("only the key") != std::string::npos);
-  CHECK(message({a.certificate, folder.path + "/none"}, StatusCode::kNotFound).find("TLS key") != std::string::npos);
-  CHECK(message({folder.path + "/none", a.key}, StatusCode::kNotFound).find("TLS certificate") != std::string::npos);
-  CHECK(message({a.certificate, b.key}, StatusCode::kInvalidArgument).find("does not belong") != std::string::npos);
-  CHECK(message({junk, a.key}, StatusCode::kInvalidArgument).find("no PEM certificate") != std::string::npos);
-  CHECK(message({a.certificate, junk}, StatusCode::kInvalidArgument).find("no PEM private key") != std::string::npos);
-  CHECK(MakeChannelCredentials({.enabled = true, .ca_file = junk}).status().code() == StatusCode::kInvalidArgument);
-  CHECK(MakeChannelCredentials({.enabled = true, .ca_file = "/nonexistent"}).status().code() == StatusCode::kNotFound);
+  CHECK(message({a.certificate, ""}, StatusCode::kInvalidArgument).find("only the certificate") !=
+        std::string::npos);
+  CHECK(message({"", a.key}, StatusCode::kInvalidArgument).find("only the key") !=
+        std::string::npos);
+  CHECK(message({a.certificate, folder.path + "/none"}, StatusCode::kNotFound).find("TLS key") !=
+        std::string::npos);
+  CHECK(message({folder.path + "/none", a.key}, StatusCode::kNotFound).find("TLS certificate") !=
+        std::string::npos);
+  CHECK(message({a.certificate, b.key}, StatusCode::kInvalidArgument).find("does not belong") !=
+        std::string::npos);
+  CHECK(message({junk, a.key}, StatusCode::kInvalidArgument).find("no PEM certificate") !=
+        std::string::npos);
+  CHECK(message({a.certificate, junk}, StatusCode::kInvalidArgument).find("no PEM private key") !=
+        std::string::npos);
+  CHECK(MakeChannelCredentials({.enabled = true, .ca_file = junk}).status().code() ==
+        StatusCode::kInvalidArgument);
+  CHECK(MakeChannelCredentials({.enabled = true, .ca_file = "/nonexistent"}).status().code() ==
+        StatusCode::kNotFound);
 }
 
 }  // namespace

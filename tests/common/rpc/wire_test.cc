@@ -89,14 +89,20 @@ TEST_CASE("Each hostile field of a manifest is refused by name") {
       {"columns[0].key", [](v1::Manifest* m) { m->mutable_columns(0)->set_key(""); }},
       {"columns[0].tokens", [](v1::Manifest* m) { m->mutable_columns(0)->set_tokens(1023); }},
       {"columns[1].tokens", [](v1::Manifest* m) { m->mutable_columns(1)->set_tokens(0); }},
-      {"columns[0].items: got 5", [](v1::Manifest* m) { m->mutable_columns(0)->mutable_items()->RemoveLast(); }},
-      {"columns[1].items: got 7", [](v1::Manifest* m) { m->mutable_columns(1)->add_items()->set_bytes(1); }},
-      {"columns[0].items[4].bytes", [](v1::Manifest* m) { m->mutable_columns(0)->mutable_items(4)->set_bytes(0); }},
+      {"columns[0].items: got 5",
+       [](v1::Manifest* m) { m->mutable_columns(0)->mutable_items()->RemoveLast(); }},
+      {"columns[1].items: got 7",
+       [](v1::Manifest* m) { m->mutable_columns(1)->add_items()->set_bytes(1); }},
+      {"columns[0].items[4].bytes",
+       [](v1::Manifest* m) { m->mutable_columns(0)->mutable_items(4)->set_bytes(0); }},
       {"columns[0].items[0].bytes",
-       [](v1::Manifest* m) { m->mutable_columns(0)->mutable_items(0)->set_bytes(kMaxWireItemBytes + 1); }},
+       [](v1::Manifest* m) {
+         m->mutable_columns(0)->mutable_items(0)->set_bytes(kMaxWireItemBytes + 1);
+       }},
       {"columns[0].active_blocks: got 5",
        [](v1::Manifest* m) { m->mutable_columns(0)->mutable_active_blocks()->RemoveLast(); }},
-      {"columns[0].active_blocks", [](v1::Manifest* m) { m->mutable_columns(0)->set_active_blocks(0, 1u << 31); }},
+      {"columns[0].active_blocks",
+       [](v1::Manifest* m) { m->mutable_columns(0)->set_active_blocks(0, 1u << 31); }},
   };
   for (const Row& row : rows) {
     v1::Manifest m = ToProto(Sample());

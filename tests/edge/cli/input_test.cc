@@ -14,7 +14,8 @@ TEST_CASE("token ids are numbers with blanks or commas between them") {
   CHECK(ParseTokenIds("2147483648").status().code() == absl::StatusCode::kInvalidArgument);
   CHECK(ParseTokenIds("99999999999999999999999999").status().code() ==
         absl::StatusCode::kInvalidArgument);
-  for (const char* bad : {"none", "", " \n", "[]", "[", "1 2 three", "-5", "1.5", "[1, 2", "1, 2]", "0x10"}) {
+  for (const char* bad :
+       {"none", "", " \n", "[]", "[", "1 2 three", "-5", "1.5", "[1, 2", "1, 2]", "0x10"}) {
     INFO(bad);
     CHECK(ParseTokenIds(bad).status().code() == absl::StatusCode::kInvalidArgument);
   }

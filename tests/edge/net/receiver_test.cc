@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "common/base/bytes.h"
 #include "common/base/crc32c.h"
 #include "common/rpc/wire.h"
@@ -433,6 +434,27 @@ TEST_CASE("Lookup checks what it gets, and a deadline reads as a server that is 
   };
   const auto late = client.client->Lookup(client.manifest.context_id, absl::Milliseconds(50));
   CHECK(late.status().code() == absl::StatusCode::kUnavailable);
+}
+
+TEST_CASE("a call ends with its caller, and every call with the client's end") {
+  FakeServer server;
+  Client client(server.address);
+  absl::Notification asked;
+  server.lookup = [&](grpc::ServerContext* context, v1::Manifest*) {
+    if (!asked.HasBeenNotified()) asked.Notify();
+    while (!context->IsCancelled()) std::this_thread::yield();
+    return grpc::Status::OK;
+  };
+  const auto gone = client.client->Lookup(client.manifest.context_id, absl::Hours(1), nullptr,
+                                          [&] { return asked.HasBeenNotified(); });
+  CHECK(gone.status().code() == absl::StatusCode::kCancelled);
+  absl::Status ended;
+  std::thread caller(
+      [&] { ended = client.client->Lookup(client.manifest.context_id, absl::Hours(1)).status(); });
+  client.client->CancelAll();  // before or after the call began
+  caller.join();
+  CHECK(ended.code() == absl::StatusCode::kCancelled);
+  CHECK(client.client->Info().status().code() == absl::StatusCode::kCancelled);
 }
 
 TEST_CASE("a cancelled precompute ends at the server as well") {

@@ -48,7 +48,8 @@ TEST_CASE("traces are read from text, and bad ones are refused by line") {
   CHECK_FALSE(RateTrace::Parse("-1\n", "t").ok());
   CHECK_FALSE(RateTrace::Parse("nan\n", "t").ok());
   CHECK_FALSE(RateTrace::Parse("interval 0\n5\n", "t").ok());
-  CHECK_FALSE(RateTrace::Parse("interval 1e-9\n5\n", "t").ok());  // a long look ahead would take for ever
+  CHECK_FALSE(
+      RateTrace::Parse("interval 1e-9\n5\n", "t").ok());  // a long look ahead would take for ever
   CHECK(RateTrace::Parse("interval 0.001\n5\n", "t").ok());
   CHECK_FALSE(RateTrace::Constant(0).ok());
   CHECK_FALSE(RateTrace::Constant(-5).ok());
