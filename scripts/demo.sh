@@ -79,6 +79,8 @@ say; say "== adding $document as '$name'"
 say; say "== question: $question"
 "$sparkv" ask "$name" "$question" --policy sparkv --drop-loaded --timeline --max-tokens 48
 
+say "(the demo's model is small: the answer shows the way of the data, not what a larger model knows)"
+
 for policy in stream local; do
   say; say "== the same by policy '$policy'"
   "$sparkv" ask "$name" "$question" --policy "$policy" --drop-loaded --max-tokens 1
