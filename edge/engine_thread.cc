@@ -50,7 +50,7 @@ void EngineThread::Kick() {
     dropped = TakeDropped(false);
     if (!dropped.empty()) ReportPositions();
   }
-  for (Job& job : dropped) job.dropped(absl::CancelledError("cancelled by the caller"));
+  for (Job& job : dropped) job.dropped(CancelledByCaller());
 }
 
 void EngineThread::Shutdown() {
@@ -90,7 +90,7 @@ void EngineThread::Run() {
       ReportPositions();
     }
     if (job.cancel.cancelled()) {
-      job.dropped(absl::CancelledError("cancelled by the caller"));
+      job.dropped(CancelledByCaller());
     } else {
       job.run();
     }

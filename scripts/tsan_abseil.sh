@@ -14,21 +14,17 @@ prefix=$DEPS/tsan-abseil
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial"
-source /etc/os-release
-case $ID in
-  debian) mirror=http://deb.debian.org/debian component=main ;;
-  ubuntu) mirror=http://archive.ubuntu.com/ubuntu component=universe ;;
-  *) die "unknown distribution '$ID'; allowed: debian, ubuntu" ;;
-esac
-printf 'deb-src %s %s %s\n' "$mirror" "$VERSION_CODENAME" "$component" >"$work/sources.list"
-[[ $ID != ubuntu ]] || printf 'deb-src %s %s-updates %s\n' "$mirror" "$VERSION_CODENAME" "$component" >>"$work/sources.list"
+# The sources lie beside the packages: wherever this machine gets the distribution's packages from.
+apt-get indextargets --format '$(ORIGIN) deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+  sed -nE 's/^(Debian|Ubuntu) (deb-src .*)/\2/p' | sort -u >"$work/sources.list"
+[[ -s $work/sources.list ]] || die "apt knows no index of Debian's or Ubuntu's packages; run: apt-get update"
 apt_private=(-o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$work/lists"
   -o "Dir::Cache=$work" -o APT::Sandbox::User=)
 
 say "fetching the sources of Abseil $version"
-apt-get -qq "${apt_private[@]}" update || die "cannot read $mirror; check the network"
+apt-get -qq "${apt_private[@]}" update || die "cannot read the source indexes; check the network"
 (cd "$work" && apt-get -qq "${apt_private[@]}" source --download-only "abseil=$version") ||
-  die "cannot fetch the sources of abseil $version from $mirror"
+  die "cannot fetch the sources of abseil $version"
 mkdir "$work/src"
 tar -xf "$work"/abseil_*.orig.tar.* -C "$work/src" --strip-components=1
 tar -xf "$work"/abseil_*.debian.tar.* -C "$work/src"

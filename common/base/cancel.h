@@ -12,6 +12,9 @@ namespace sparkv {
 // Asked between the steps of long work: true means give up. Empty: never.
 using CancelledFn = std::function<bool()>;
 
+// What work that gave up ends with.
+inline absl::Status CancelledByCaller() { return absl::CancelledError("cancelled by the caller"); }
+
 // Copies share one flag. Thread-safe.
 class CancelToken {
  public:
@@ -19,9 +22,7 @@ class CancelToken {
   void Cancel() const { flag_->store(true, std::memory_order_release); }
   bool cancelled() const { return flag_->load(std::memory_order_acquire); }
   // Ok, or Cancelled.
-  absl::Status Check() const {
-    return cancelled() ? absl::CancelledError("cancelled by the caller") : absl::OkStatus();
-  }
+  absl::Status Check() const { return cancelled() ? CancelledByCaller() : absl::OkStatus(); }
 
  private:
   std::shared_ptr<std::atomic<bool>> flag_;

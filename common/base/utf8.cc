@@ -1,5 +1,7 @@
 #include "common/base/utf8.h"
 
+#include "absl/strings/str_format.h"
+
 namespace sparkv {
 
 std::optional<size_t> FindInvalidUtf8(std::string_view bytes) {
@@ -10,6 +12,14 @@ std::optional<size_t> FindInvalidUtf8(std::string_view bytes) {
     i += unit.length;
   }
   return std::nullopt;
+}
+
+absl::Status CheckUtf8(std::string_view text, std::string_view what) {
+  const std::optional<size_t> at = FindInvalidUtf8(text);
+  if (!at) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("%s is not UTF-8: byte 0x%02X at offset %d",
+                                                    std::string(what),
+                                                    static_cast<uint8_t>(text[*at]), *at));
 }
 
 std::string ToValidUtf8(std::string_view bytes, std::string* pending) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
+
 namespace sparkv {
 
 // What starts at a byte: a character (valid); or a maximal invalid sequence (Unicode 15,
@@ -41,6 +43,9 @@ inline Utf8Unit NextUtf8Unit(const uint8_t* p, size_t left) {
 
 // The offset of the first invalid sequence; nullopt when there is none.
 std::optional<size_t> FindInvalidUtf8(std::string_view bytes);
+
+// InvalidArgument "WHAT is not UTF-8: byte 0xE6 at offset 12".
+absl::Status CheckUtf8(std::string_view text, std::string_view what);
 
 // `bytes` as valid UTF-8: each maximal invalid sequence becomes one U+FFFD. If `pending` is given,
 // an unfinished character at the end is moved there instead.

@@ -224,8 +224,7 @@ absl::Status Tokenizer::Impl::EncodeText(std::string_view text, const CancelledF
   constexpr size_t kMaxPlaceBytes = 64;
   absl::flat_hash_map<std::string_view, Place> places;
   for (size_t begin = 0; begin < text.size();) {
-    if (cancelled && ++words % kPollWords == 0 && cancelled())
-      return absl::CancelledError("cancelled by the caller");
+    if (cancelled && ++words % kPollWords == 0 && cancelled()) return CancelledByCaller();
     const size_t end = pre.WordEnd(text, begin);
     const std::string_view word = text.substr(begin, end - begin);
     begin = end;
@@ -248,7 +247,7 @@ absl::Status Tokenizer::Impl::EncodeText(std::string_view text, const CancelledF
     if (whole != by_bytes.end()) {
       out->push_back(whole->second);
     } else if (!bpe.Encode(word, cancelled, out)) {
-      return absl::CancelledError("cancelled by the caller");
+      return CancelledByCaller();
     }
     if (remember && places.size() < kMaxPlaces) {
       places.emplace(

@@ -1,10 +1,8 @@
 #include "common/rpc/message_utf8.h"
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/base/utf8.h"
 
@@ -40,11 +38,7 @@ absl::Status CheckUtf8(const Message& message) {
         const std::string& value =
             list ? reflection->GetRepeatedStringReference(message, field, i, &scratch)
                  : reflection->GetStringReference(message, field, &scratch);
-        if (const std::optional<size_t> at = FindInvalidUtf8(value)) {
-          return absl::InvalidArgumentError(
-              absl::StrFormat("%s is not UTF-8: byte 0x%02X at offset %d", field->name(),
-                              static_cast<uint8_t>(value[*at]), *at));
-        }
+        RETURN_IF_ERROR(CheckUtf8(value, field->name()));
       }
     }
   }

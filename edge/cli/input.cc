@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
-#include <optional>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -51,11 +50,7 @@ absl::StatusOr<std::string> ReadInput(const std::string& path) {
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   ASSIGN_OR_RETURN(std::string text, ReadInput(path));
-  if (const std::optional<size_t> at = FindInvalidUtf8(text)) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s is not UTF-8: byte 0x%02X at offset %d",
-                                                      path == "-" ? "stdin" : path,
-                                                      static_cast<uint8_t>(text[*at]), *at));
-  }
+  RETURN_IF_ERROR(CheckUtf8(text, path == "-" ? "stdin" : path));
   return text;
 }
 

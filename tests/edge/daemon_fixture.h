@@ -9,8 +9,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "common/rpc/status_conv.h"
 #include "edge/edge_daemon.h"
 #include "sparkv/v1/edge.grpc.pb.h"
@@ -109,6 +111,37 @@ class TestDaemon {
  private:
   std::unique_ptr<EdgeDaemon> daemon_;
   std::unique_ptr<v1::Edge::Stub> stub_;
+};
+
+// A request on a thread of its own, which ends with Join.
+class BackgroundAsk {
+ public:
+  // `reached` says of each event whether Await may return.
+  BackgroundAsk(TestDaemon* edge, const v1::GenerateRequest& request,
+                std::function<bool(const v1::GenerateResponse&)> reached)
+      : thread_([this, edge, request, reached = std::move(reached)] {
+          answer_ = edge->Ask(
+              request, [&](const v1::GenerateResponse& response, grpc::ClientContext* context) {
+                if (reached(response) && !reached_.HasBeenNotified()) reached_.Notify();
+                if (cancelled_.HasBeenNotified()) context->TryCancel();
+              });
+        }) {}
+  ~BackgroundAsk() {
+    if (!cancelled_.HasBeenNotified()) cancelled_.Notify();
+    Join();
+  }
+  void Await() { reached_.WaitForNotification(); }
+  void CancelAtNextEvent() { cancelled_.Notify(); }
+  const Answer& Join() {
+    if (thread_.joinable()) thread_.join();
+    return answer_;
+  }
+
+ private:
+  Answer answer_;
+  absl::Notification reached_;
+  absl::Notification cancelled_;
+  std::thread thread_;  // last: uses the others
 };
 
 // A daemon without a server on a free port, its contexts in `folder`.

@@ -1,19 +1,20 @@
 // The daemon over loopback, with the real model and no server.
-#include <thread>
-
-#include "absl/synchronization/notification.h"
 #include "tests/edge/daemon_fixture.h"
 
 namespace sparkv {
 namespace {
 
 using testing::Answer;
+using testing::BackgroundAsk;
 using testing::Document;
 using testing::LocalConfig;
 using testing::Prose;
 using testing::Question;
 using testing::TestDaemon;
 using testing::TestFolder;
+
+bool HasToken(const v1::GenerateResponse& response) { return response.has_token(); }
+bool HasQueued(const v1::GenerateResponse& response) { return response.has_queued(); }
 
 TEST_CASE("a context is computed once, then asked from memory") {
   SPARKV_NEED_MODEL();
@@ -251,33 +252,17 @@ TEST_CASE("the queue reports positions, refuses when full, and lets go of cancel
   v1::GenerateRequest endless = Question("", "Go on for ever.", 8000);
   endless.set_ignore_eos(true);
 
-  absl::Notification running;
-  absl::Notification stop;
-  std::thread first([&] {
-    const Answer answer =
-        edge.Ask(endless, [&](const v1::GenerateResponse& response, grpc::ClientContext* context) {
-          if (response.has_token() && !running.HasBeenNotified()) running.Notify();
-          if (stop.HasBeenNotified()) context->TryCancel();
-        });
-    CHECK(answer.status.code() == absl::StatusCode::kCancelled);
-  });
-  running.WaitForNotification();
-  absl::Notification queued;
-  Answer waiting;
-  std::thread second([&] {
-    waiting = edge.Ask(Question("", "Hello", 2),
-                       [&](const v1::GenerateResponse& response, grpc::ClientContext*) {
-                         if (response.has_queued() && !queued.HasBeenNotified()) queued.Notify();
-                       });
-  });
-  queued.WaitForNotification();
+  BackgroundAsk first(&edge, endless, HasToken);
+  first.Await();
+  BackgroundAsk second(&edge, Question("", "Hello", 2), HasQueued);
+  second.Await();
   const Answer refused = edge.Ask(Question("", "Hello", 2));
   CHECK(refused.status.code() == absl::StatusCode::kResourceExhausted);
   CHECK(std::string(refused.status.message()).find("max_queue is 1") != std::string::npos);
   CHECK(edge.Status().queue_length() == 2);
-  stop.Notify();
-  first.join();
-  second.join();
+  first.CancelAtNextEvent();
+  CHECK(first.Join().status.code() == absl::StatusCode::kCancelled);
+  const Answer& waiting = second.Join();
   REQUIRE_OK(waiting.status);
   CHECK(waiting.queued == std::vector<uint32_t>{1});
   CHECK(waiting.result.ttft().queue_ms() > 0);
@@ -305,27 +290,12 @@ TEST_CASE("stopping the daemon ends what runs and what waits, as Unavailable") {
   TestDaemon edge(LocalConfig(folder));
   v1::GenerateRequest endless = Question("", "Go on for ever.", 8000);
   endless.set_ignore_eos(true);
-  absl::Notification running;
-  Answer answer;
-  std::thread client([&] {
-    answer = edge.Ask(endless, [&](const v1::GenerateResponse& response, grpc::ClientContext*) {
-      if (response.has_token() && !running.HasBeenNotified()) running.Notify();
-    });
-  });
-  running.WaitForNotification();
-  absl::Notification queued;
-  Answer waiting;
-  std::thread second([&] {
-    waiting = edge.Ask(Question("", "Hello", 2),
-                       [&](const v1::GenerateResponse& response, grpc::ClientContext*) {
-                         if (response.has_queued() && !queued.HasBeenNotified()) queued.Notify();
-                       });
-  });
-  queued.WaitForNotification();
+  BackgroundAsk running(&edge, endless, HasToken);
+  running.Await();
+  BackgroundAsk waiting(&edge, Question("", "Hello", 2), HasQueued);
+  waiting.Await();
   edge.daemon()->Stop();
-  client.join();
-  second.join();
-  for (const absl::Status& status : {answer.status, waiting.status}) {
+  for (const absl::Status& status : {running.Join().status, waiting.Join().status}) {
     CHECK(status.code() == absl::StatusCode::kUnavailable);
     CHECK(std::string(status.message()).find("shutting down") != std::string::npos);
   }
