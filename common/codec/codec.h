@@ -30,6 +30,14 @@ struct BlockShape {
   bool operator==(const BlockShape&) const = default;
 };
 
+// Where a block lies in its context.
+struct BlockPlace {
+  uint32_t layer = 0;
+  uint32_t layers = 1;               // of the model
+  uint32_t first_token = 0;          // position of the block's first token
+  std::span<const int32_t> tokens;   // [tokens] ids; only codecs that predict look at them
+};
+
 struct CodecLevel {
   int level = 0;   // the number that people use: nominal bits per value
   int planes = 0;  // how many planes, from the first, it takes

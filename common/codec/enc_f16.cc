@@ -12,17 +12,17 @@ class Encoder final : public BlockEncoder {
  public:
   const CodecInfo& info() const override { return F16Decoder()->info(); }
 
-  absl::StatusOr<std::vector<std::string>> EncodeBlock(const BlockShape& shape, const uint16_t* k,
-                                                       const uint16_t* v) const override {
+  absl::StatusOr<std::vector<std::string>> EncodeBlock(const BlockInput& in) const override {
+    const BlockShape& shape = in.shape;
     RETURN_IF_ERROR(shape.Validate());
     const size_t head = size_t{shape.tokens} * shape.head_dim;
     std::vector<uint8_t> high(2 * shape.elements());
     std::vector<uint8_t> low(2 * shape.elements());
     for (uint32_t i = 0; i < 2 * shape.kv_heads; ++i) {
-      const uint16_t* in = i < shape.kv_heads ? k + i * head : v + (i - shape.kv_heads) * head;
+      const uint16_t* rows = i < shape.kv_heads ? in.k + i * head : in.v + (i - shape.kv_heads) * head;
       for (uint32_t t = 0; t < shape.tokens; ++t) {
         for (uint32_t d = 0; d < shape.head_dim; ++d) {
-          const uint16_t bits = in[size_t{t} * shape.head_dim + d];
+          const uint16_t bits = rows[size_t{t} * shape.head_dim + d];
           const size_t to = i * head + size_t{d} * shape.tokens + t;
           high[to] = static_cast<uint8_t>(bits >> 8);
           low[to] = static_cast<uint8_t>(bits);

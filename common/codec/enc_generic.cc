@@ -291,10 +291,9 @@ absl::Status BlockWriter::Run() {
 class Encoder final : public BlockEncoder {
  public:
   const CodecInfo& info() const override { return GenericDecoder()->info(); }
-  absl::StatusOr<std::vector<std::string>> EncodeBlock(const BlockShape& shape, const uint16_t* k,
-                                                       const uint16_t* v) const override {
-    RETURN_IF_ERROR(shape.Validate());
-    BlockWriter writer(shape, k, v);
+  absl::StatusOr<std::vector<std::string>> EncodeBlock(const BlockInput& in) const override {
+    RETURN_IF_ERROR(in.shape.Validate());
+    BlockWriter writer(in.shape, in.k, in.v);
     RETURN_IF_ERROR(writer.Run());
     return writer.TakePlanes();
   }

@@ -21,13 +21,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(&values[i], data + 3 + 2 * (i % have), 2);
     finite = finite && (values[i] & 0x7C00) != 0x7C00;
   }
+  const BlockInput input{.shape = shape, .place = {}, .k = values.data(), .v = values.data() + n};
   for (const std::string& name : CodecNames()) {
     const BlockEncoder* encoder = *FindEncoder(name);
     const BlockDecoder* decoder = *FindDecoder(name);
-    const auto planes = encoder->EncodeBlock(shape, values.data(), values.data() + n);
+    const auto planes = encoder->EncodeBlock(input);
     if (planes.ok() != (finite || encoder->info().lossless)) std::abort();
     if (!planes.ok()) continue;
-    if (*encoder->EncodeBlock(shape, values.data(), values.data() + n) != *planes) std::abort();
+    if (*encoder->EncodeBlock(input) != *planes) std::abort();
     std::vector<std::span<const uint8_t>> views;
     for (const std::string& plane : *planes) views.push_back(AsBytes(plane));
     std::vector<uint16_t> back(2 * n);

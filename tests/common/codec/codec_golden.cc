@@ -58,7 +58,7 @@ absl::StatusOr<std::string> MakeBlob(const GoldenCase& c) {
                    ColumnWriter::Create(c.geometry, c.tokens, encoder->info(), model, key));
   for (uint32_t l = 0; l < c.geometry.layers; ++l) {
     const testing::Block b = MakeBlock(c, l);
-    ASSIGN_OR_RETURN(const auto planes, encoder->EncodeBlock(b.shape, b.k.data(), b.v.data()));
+    ASSIGN_OR_RETURN(const auto planes, encoder->EncodeBlock(b.input()));
     const std::vector<uint16_t> active(c.geometry.kv_heads, static_cast<uint16_t>(l + 1));
     RETURN_IF_ERROR(writer.AppendLayer(planes, active));
   }

@@ -20,7 +20,7 @@ using testing::Views;
 std::vector<std::string> Encode(std::string_view codec, const Block& b) {
   const auto encoder = FindEncoder(codec);
   REQUIRE_OK(encoder);
-  auto planes = (*encoder)->EncodeBlock(b.shape, b.k.data(), b.v.data());
+  auto planes = (*encoder)->EncodeBlock(b.input());
   REQUIRE_OK(planes);
   REQUIRE(planes->size() == static_cast<size_t>((*encoder)->info().planes));
   return *std::move(planes);
@@ -277,7 +277,7 @@ TEST_CASE("Case Q2: a value that is not finite is refused with its place") {
     Block b = RandomBlock(shape, 5);
     b.v[b.At(1, 33, 9)] = bad;
     const absl::Status s =
-        (*FindEncoder("generic"))->EncodeBlock(shape, b.k.data(), b.v.data()).status();
+        (*FindEncoder("generic"))->EncodeBlock(b.input()).status();
     CHECK(s.code() == absl::StatusCode::kInvalidArgument);
     CHECK(s.message().find("V is not finite at head 1, token 33, channel 9") !=
           absl::string_view::npos);
@@ -310,7 +310,7 @@ TEST_CASE("Encoders make the same bytes in any thread") {
     std::vector<std::thread> threads;
     for (auto& planes : got) {
       threads.emplace_back(
-          [&] { planes = *(*FindEncoder(codec))->EncodeBlock(b.shape, b.k.data(), b.v.data()); });
+          [&] { planes = *(*FindEncoder(codec))->EncodeBlock(b.input()); });
     }
     for (std::thread& t : threads) t.join();
     for (const auto& planes : got) CHECK(planes == want);
@@ -364,7 +364,7 @@ TEST_CASE("Decoders refuse bad shapes before they touch memory") {
       CHECK((*FindDecoder(codec))
                 ->DecodeBlock(shape, Views(planes, planes.size()), nullptr, nullptr)
                 .code() == absl::StatusCode::kInvalidArgument);
-      CHECK((*FindEncoder(codec))->EncodeBlock(shape, nullptr, nullptr).status().code() ==
+      CHECK((*FindEncoder(codec))->EncodeBlock({.shape = shape, .place = {}}).status().code() ==
             absl::StatusCode::kInvalidArgument);
     }
   }

@@ -10,6 +10,7 @@
 
 #include "common/base/bytes.h"
 #include "common/codec/codec.h"
+#include "common/codec/enc_codec.h"
 #include "kernels/half.h"
 
 namespace sparkv::testing {
@@ -23,6 +24,9 @@ struct Block {
   float V(uint32_t h, uint32_t t, uint32_t d) const { return kernels::HalfToFloat(v[At(h, t, d)]); }
   size_t At(uint32_t h, uint32_t t, uint32_t d) const {
     return (size_t{h} * shape.tokens + t) * shape.head_dim + d;
+  }
+  BlockInput input(const BlockPlace& place = {}) const {
+    return {.shape = shape, .place = place, .k = k.data(), .v = v.data()};
   }
 };
 

@@ -141,7 +141,7 @@ struct Fixture {
         std::vector<uint16_t> k(shape.elements()), v(shape.elements());
         REQUIRE_OK(reference->ExportBlock(l, problem.begin(t), problem.column_tokens[t], k.data(),
                                           v.data()));
-        auto planes = encoder->EncodeBlock(shape, k.data(), v.data());
+        auto planes = encoder->EncodeBlock({.shape = shape, .place = {.layer = l, .layers = kGeometry.layers}, .k = k.data(), .v = v.data()});
         REQUIRE_OK(planes);
         for (const std::string& plane : *planes)
           problem.block_bytes[t * problem.layers + l] += plane.size();
