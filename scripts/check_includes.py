@@ -16,6 +16,7 @@ ALLOWED = {
     "common/gguf": ["kernels", "common/base", "common/kv"],
     "common/codec": ["kernels", "common/base", "common/kv"],
     "common/llm": ["kernels", "common/base", "common/kv", "common/gguf"],
+    "common/calibrate": ["kernels", "common/base", "common/kv", "common/gguf", "common/codec", "common/llm"],
     "common/config": ["kernels", "common/base"],
     "common/rpc": ["kernels", "common", "sparkv/v1"],
     "server": ["kernels", "common", "sparkv/v1", "sparkv_build_info.h"],

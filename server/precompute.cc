@@ -119,15 +119,12 @@ class Precomputer::ColumnWorker {
                                                                  absl::CancelledError(""));
     ParallelFor(pool_, geometry_.layers, 1, [&](size_t begin, size_t end) {
       for (size_t layer = begin; layer < end; ++layer) {
-        const size_t below = layer - 1;
         planes[layer] = job_.encoder->EncodeBlock(
             {.shape = shape,
              .place = {static_cast<uint32_t>(layer), geometry_.layers, column.index * kColumnTokens,
                        std::span(job_.tokens).subspan(column.index * kColumnTokens, column.tokens)},
              .k = column.k[layer].data(),
-             .v = column.v[layer].data(),
-             .below_k = layer > 0 ? column.k[below].data() : nullptr,
-             .below_v = layer > 0 ? column.v[below].data() : nullptr});
+             .v = column.v[layer].data()});
       }
     });
     ASSIGN_OR_RETURN(

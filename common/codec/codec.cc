@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/bytes.h"
 #include "common/base/status.h"
 #include "common/codec/dec_f16.h"
 #include "common/codec/dec_generic.h"
@@ -50,7 +51,7 @@ absl::StatusOr<int> CodecInfo::PlanesForLevel(int level) const {
       })));
 }
 
-Digest CodecDigest(const CodecInfo& info) {
+Digest CodecDigest(const CodecInfo& info, const Digest* profile) {
   Sha256 sha;
   sha.Field("sparkv.codec", uint64_t{1})
       .Field("name", info.name)
@@ -60,6 +61,9 @@ Digest CodecDigest(const CodecInfo& info) {
   for (const CodecLevel& l : info.levels) {
     sha.Field("level", static_cast<uint64_t>(l.level))
         .Field("level planes", static_cast<uint64_t>(l.planes));
+  }
+  if (info.needs_profile && profile != nullptr) {
+    sha.Field("profile", AsStringView(*profile));
   }
   return sha.Finish();
 }

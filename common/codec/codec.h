@@ -33,9 +33,9 @@ struct BlockShape {
 // Where a block lies in its context.
 struct BlockPlace {
   uint32_t layer = 0;
-  uint32_t layers = 1;               // of the model
-  uint32_t first_token = 0;          // position of the block's first token
-  std::span<const int32_t> tokens;   // [tokens] ids; only codecs that predict look at them
+  uint32_t layers = 1;              // of the model
+  uint32_t first_token = 0;         // position of the block's first token
+  std::span<const int32_t> tokens;  // [tokens] ids
 };
 
 struct CodecLevel {
@@ -50,14 +50,17 @@ struct CodecInfo {
   int planes = 0;
   std::vector<CodecLevel> levels;  // ascending in level and in planes
   int default_level = 0;
-  bool lossless = false;  // the highest level restores every bit
+  bool lossless = false;              // the highest level restores every bit
+  bool needs_profile = false;         // see profile.h
+  bool computes_first_layer = false;  // layer 0 is never sent: it is made from the token ids
 
   // Planes of `level`; 0 asks for the default level. InvalidArgument lists the levels there are.
   absl::StatusOr<int> PlanesForLevel(int level) const;
 };
 
-// Identity of what the codec makes: name, id, version, planes and levels. Part of a context's id.
-Digest CodecDigest(const CodecInfo& info);
+// Identity of what the codec makes: name, id, version, planes, levels, and the digest of the
+// profile where it needs one. Part of a context's id.
+Digest CodecDigest(const CodecInfo& info, const Digest* profile = nullptr);
 
 // Stateless and thread-safe: one instance serves all threads.
 class BlockDecoder {

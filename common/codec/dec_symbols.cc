@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/codec/bit_io.h"
 #include "common/codec/dec_rans.h"
 #include "common/codec/rans_common.h"
 
@@ -15,31 +16,6 @@ namespace {
 absl::Status Bad(std::string_view what, std::string_view why) {
   return absl::DataLossError(absl::StrCat(std::string(what), ": ", std::string(why)));
 }
-
-// Reads fields of up to 16 bits from a byte range, least significant bit first.
-class BitReader {
- public:
-  explicit BitReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-  bool Read(int bits, uint32_t* value) {
-    while (filled_ < bits) {
-      if (next_ == bytes_.size()) return false;
-      pool_ |= uint32_t{bytes_[next_++]} << filled_;
-      filled_ += 8;
-    }
-    *value = pool_ & ((1u << bits) - 1);
-    pool_ >>= bits;
-    filled_ -= bits;
-    return true;
-  }
-  size_t bytes_read() const { return next_; }
-  bool filling_is_zero() const { return pool_ == 0; }
-
- private:
-  std::span<const uint8_t> bytes_;
-  size_t next_ = 0;
-  uint32_t pool_ = 0;
-  int filled_ = 0;
-};
 
 template <int kBits, bool kAppend>
 bool UnpackRaw(const uint8_t* in, uint64_t n, uint8_t* out) {

@@ -19,7 +19,8 @@ class Encoder final : public BlockEncoder {
     std::vector<uint8_t> high(2 * shape.elements());
     std::vector<uint8_t> low(2 * shape.elements());
     for (uint32_t i = 0; i < 2 * shape.kv_heads; ++i) {
-      const uint16_t* rows = i < shape.kv_heads ? in.k + i * head : in.v + (i - shape.kv_heads) * head;
+      const uint16_t* rows =
+          i < shape.kv_heads ? in.k + i * head : in.v + (i - shape.kv_heads) * head;
       for (uint32_t t = 0; t < shape.tokens; ++t) {
         for (uint32_t d = 0; d < shape.head_dim; ++d) {
           const uint16_t bits = rows[size_t{t} * shape.head_dim + d];

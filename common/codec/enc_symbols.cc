@@ -10,35 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "common/codec/bit_io.h"
 #include "common/codec/enc_rans.h"
 #include "common/codec/rans_common.h"
 
 namespace sparkv {
 namespace {
-
-// Appends fields of up to 24 bits, least significant bit first.
-class BitWriter {
- public:
-  void Write(uint32_t value, int bits) {
-    pool_ |= uint64_t{value} << filled_;
-    filled_ += bits;
-    while (filled_ >= 8) Flush8();
-  }
-  std::string Take() {
-    if (filled_ > 0) Flush8();
-    return std::move(out_);
-  }
-
- private:
-  void Flush8() {
-    out_.push_back(static_cast<char>(pool_ & 0xFF));
-    pool_ >>= 8;
-    filled_ = std::max(0, filled_ - 8);
-  }
-  uint64_t pool_ = 0;
-  int filled_ = 0;
-  std::string out_;
-};
 
 // Cost of a symbol of frequency f in 1/256 bit; a symbol that a table lacks costs too much to be
 // chosen. Whole numbers, so that every machine chooses alike.

@@ -9,6 +9,7 @@
 #include "common/llm/dense_forward.h"
 #include "common/llm/forward.h"
 #include "common/llm/small_forward.h"
+#include "common/llm/token_rows.h"
 #include "common/llm/weights.h"
 
 namespace sparkv {
@@ -86,19 +87,7 @@ absl::Status Decoder::Check(uint32_t layer, uint32_t begin, uint32_t n,
 }
 
 absl::Status Decoder::Embed(std::span<const int32_t> tokens, float* hidden) {
-  const Matrix& embedding = model_->weights().embedding;
-  for (const int32_t id : tokens) {
-    if (id < 0 || static_cast<uint32_t>(id) >= embedding.rows) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("token id ", id, ", allowed: 0..", embedding.rows - 1));
-    }
-  }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    RETURN_IF_ERROR(kernels::DequantizeRow(embedding.type,
-                                           embedding.Row(static_cast<uint32_t>(tokens[i])),
-                                           hidden + i * embedding.cols, embedding.cols));
-  }
-  return absl::OkStatus();
+  return TokenRows(*model_, tokens, hidden);
 }
 
 absl::Status Decoder::Project(uint32_t layer, const float* hidden, uint32_t begin, uint32_t n,
@@ -119,6 +108,14 @@ absl::Status Decoder::Attend(uint32_t layer, float* hidden, uint32_t begin, uint
   n -= first_row;
   if (n < kDenseRows) return impl_->small.Attend(layer, hidden, begin, n, cache);
   return impl_->dense.Attend(layer, hidden, begin, n, cache);
+}
+
+absl::Status Decoder::Queries(uint32_t layer, const float* hidden, uint32_t n, float* q) {
+  if (layer >= model_->config().layers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", layer, ", allowed: 0..", model_->config().layers - 1));
+  }
+  return impl_->dense.Queries(layer, hidden, n, q);
 }
 
 absl::Status Decoder::Logits(const float* hidden, uint32_t rows, float* logits) {

@@ -57,6 +57,10 @@ class Decoder {
   absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
                       const KvCache& cache, uint32_t first_row = 0);
 
+  // q [n][heads * head_dim] = the queries of hidden rows (the layer's input) before the rotary
+  // embedding. For calibration.
+  absl::Status Queries(uint32_t layer, const float* hidden, uint32_t n, float* q);
+
   // logits [rows][vocabulary] of hidden rows [rows][d_model] that left the last layer (final norm
   // and output matrix).
   absl::Status Logits(const float* hidden, uint32_t rows, float* logits);

@@ -117,6 +117,29 @@ absl::Status DenseForward::Project(uint32_t layer, const float* hidden, uint32_t
   return absl::OkStatus();
 }
 
+absl::Status DenseForward::Queries(uint32_t layer, const float* hidden, uint32_t n, float* q) {
+  const ModelConfig& c = context_.config;
+  const LayerWeights& w = context_.weights.layers[layer];
+  const size_t width = context_.q_width();
+  Norm(hidden, n, w.attention_norm);
+  RETURN_IF_ERROR(
+      Multiply({&w.q}, normed_.data(), kernels::GemmStride(c.d_model), n, q, width, false));
+  context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
+    for (size_t r = from; r < to; ++r) FinishQueries(w, q + r * width);
+  });
+  return absl::OkStatus();
+}
+
+void DenseForward::FinishQueries(const LayerWeights& w, float* row) const {
+  const ModelConfig& c = context_.config;
+  if (c.qkv_bias) kernels::AddInto(w.q_bias.data(), row, context_.q_width());
+  if (!c.qk_norm) return;
+  for (uint32_t h = 0; h < c.heads; ++h) {
+    float* head = row + size_t{h} * c.head_dim;
+    kernels::RmsNorm(head, w.q_norm.data(), c.rms_epsilon, head, c.head_dim);
+  }
+}
+
 void DenseForward::ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const KvCache& cache) {
   const ModelConfig& c = context_.config;
   const size_t dim = c.head_dim;
@@ -239,10 +262,9 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
   context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
     for (size_t r = from; r < to; ++r) {
       float* row = &wide_[r * q];
-      if (c.qkv_bias) kernels::AddInto(w.q_bias.data(), row, q);
+      FinishQueries(w, row);
       for (size_t h = 0; h < c.heads; ++h) {
         float* head = row + h * dim;
-        if (c.qk_norm) kernels::RmsNorm(head, w.q_norm.data(), c.rms_epsilon, head, dim);
         context_.rope.Apply(begin + static_cast<uint32_t>(r), head);
         std::memcpy(&q_[((h / group * n + r) * group + h % group) * dim], head,
                     dim * sizeof(float));

@@ -25,6 +25,7 @@ class DenseForward {
   // cache, and have not changed since (0: none).
   absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
                       const KvCache& cache, uint32_t known = 0);
+  absl::Status Queries(uint32_t layer, const float* hidden, uint32_t n, float* q);
   absl::Status Logits(const float* hidden, uint32_t rows, float* logits);
 
  private:
@@ -33,6 +34,8 @@ class DenseForward {
   // y [n][ldy] = or += x [n][ldx] times the matrices, stacked by rows, transposed.
   absl::Status Multiply(std::initializer_list<const Matrix*> stack, const float* x, size_t ldx,
                         uint32_t n, float* y, size_t ldy, bool accumulate);
+  // Bias and norm of the queries of one row.
+  void FinishQueries(const LayerWeights& w, float* row) const;
   void ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const KvCache& cache);
 
   // Room for the K and V of so many tokens; what was there is gone. ResourceExhausted.

@@ -16,6 +16,8 @@ class RopeTable {
   void Reserve(uint32_t n);
   const float* Cos(uint32_t position) const { return &cos_[size_t{position} * frequency_.size()]; }
   const float* Sin(uint32_t position) const { return &sin_[size_t{position} * frequency_.size()]; }
+  // Radians per position of each pair.
+  const std::vector<double>& frequency() const { return frequency_; }
   // Rotates the first config.dim values of one head's row.
   void Apply(uint32_t position, float* head) const;
 

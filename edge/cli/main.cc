@@ -12,6 +12,7 @@
 #include "common/rpc/grpc_log.h"
 #include "edge/cli/ask.h"
 #include "edge/cli/bench.h"
+#include "edge/cli/calibrate.h"
 #include "edge/cli/context_command.h"
 #include "edge/cli/exit_code.h"
 #include "edge/edge_daemon.h"
@@ -35,6 +36,7 @@ int Main(int argc, char** argv) {
   AddContextCommands(&app, &exit_code);
   AddAskCommands(&app, &exit_code);
   AddDaemonCommands(&app, &exit_code);
+  AddCalibrateCommand(&app, &exit_code);
   BenchOptions bench;
   absl::Status bench_status;
   AddBenchCommands(&app, &bench, &bench_status);

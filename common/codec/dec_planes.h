@@ -1,0 +1,25 @@
+// Planes of the residual codecs to symbols, FORMAT.md section 4.6.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "common/codec/dec_rans.h"
+#include "common/codec/profile.h"
+#include "common/codec/residual.h"
+
+namespace sparkv {
+
+// A profile's tables laid out for decoding: 1 MiB.
+std::unique_ptr<RansTable[]> BuildProfileTables(const CodecProfile& profile);
+
+// Entropy decoding of the planes of one level of a block of layer `layer` >= 1. Any bytes are safe:
+// DataLoss. Extra memory: the result and 2 * shape.elements() bytes.
+absl::StatusOr<BlockResidual> ReadResidual(const CodecInfo& info, const CodecProfile& profile,
+                                           std::span<const RansTable> tables, uint32_t layer,
+                                           const BlockShape& shape,
+                                           std::span<const std::span<const uint8_t>> planes);
+
+}  // namespace sparkv

@@ -1,0 +1,52 @@
+// What both sides of the residual codecs must agree on; FORMAT.md section 4.6.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/rans_refine.h"
+
+namespace sparkv {
+
+inline constexpr uint32_t kMaxResidualPlanes = 5;
+inline constexpr uint32_t kEscapeSymbol = 255;
+inline constexpr int32_t kMaxSymbolMagnitude = 127;  // that a symbol of the first plane can name
+// Of a value of the first plane: four refinements, each to 3|v| + 1 at most, stay within 16 bits.
+inline constexpr int32_t kMaxFirstMagnitude = 404;
+
+// The first plane's value of a symbol: 0, -1, 1, -2, 2, ...
+inline constexpr int32_t SymbolToValue(uint32_t symbol) {
+  const auto half = static_cast<int32_t>((symbol + 1) / 2);
+  return (symbol & 1) != 0 ? -half : half;
+}
+inline constexpr uint32_t ValueToSymbol(int32_t value) {
+  return value < 0 ? static_cast<uint32_t>(-2 * value - 1) : static_cast<uint32_t>(2 * value);
+}
+
+inline constexpr uint32_t Pow3(uint32_t n) { return n == 0 ? 1 : 3 * Pow3(n - 1); }
+// The value `refinements` planes before: of the three values that refine one, the middle one is its
+// triple.
+inline constexpr int32_t Coarser(int32_t value, uint32_t refinements) {
+  const auto factor = static_cast<int32_t>(Pow3(refinements));
+  const int32_t magnitude = ((value < 0 ? -value : value) + factor / 2) / factor;
+  return value < 0 ? -magnitude : magnitude;
+}
+
+// Models of a refinement plane: frequency of a zero becoming +1 ...
+inline constexpr uint16_t kZeroToOne[] = {0,   1,   2,   3,   4,   5,   6,    7,   8,   9,   10,
+                                          11,  13,  15,  17,  20,  23,  27,   32,  38,  45,  53,
+                                          62,  73,  86,  102, 121, 143, 169,  200, 237, 281, 333,
+                                          395, 469, 556, 660, 783, 929, 1103, 1309};
+inline constexpr uint32_t kZeroModels = sizeof(kZeroToOne) / sizeof(kZeroToOne[0]);
+// ... and of another value moving towards zero or staying.
+struct OtherModel {
+  uint16_t inward, same;
+};
+inline constexpr OtherModel kOther[] = {{1365, 1366}, {1497, 1361}, {1620, 1350}, {1789, 1325},
+                                        {1940, 1293}, {2158, 1233}, {2341, 1170}, {2626, 1050}};
+inline constexpr uint32_t kOtherModels = sizeof(kOther) / sizeof(kOther[0]);
+
+// Table and model numbers are written as differences in zigzag order, z = 0, 1, 2 ... for 0, -1, 1
+// ..., each as an Elias gamma code of z + 1.
+inline constexpr int kMaxGammaBits = 12;  // below the leading one
+
+}  // namespace sparkv
