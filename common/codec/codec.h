@@ -33,9 +33,9 @@ struct BlockShape {
 // Where a block lies in its context.
 struct BlockPlace {
   uint32_t layer = 0;
-  uint32_t layers = 1;               // of the model
-  uint32_t first_token = 0;          // position of the block's first token
-  std::span<const int32_t> tokens;   // [tokens] ids; only codecs that predict look at them
+  uint32_t layers = 1;              // of the model
+  uint32_t first_token = 0;         // position of the block's first token
+  std::span<const int32_t> tokens;  // [tokens] ids; only codecs that predict look at them
 };
 
 struct CodecLevel {
@@ -69,7 +69,7 @@ class BlockDecoder {
   // Any bytes are safe: DataLoss when they are not what an encoder writes for this shape, and then
   // the content of k and v is undefined. InvalidArgument for a bad shape or a number of planes that
   // is no level. Extra memory: at most 4 * shape.elements() bytes + 1.1 MiB
-  // + 26 bytes for each K channel and V row.
+  // + 26 bytes for each K channel and V row + 3 KiB for each KV head.
   virtual absl::Status DecodeBlock(const BlockShape& shape,
                                    std::span<const std::span<const uint8_t>> planes, uint16_t* k,
                                    uint16_t* v) const = 0;
