@@ -4,15 +4,20 @@
 #include "absl/strings/str_join.h"
 #include "common/base/bytes.h"
 #include "common/base/status.h"
+#include "common/codec/dec_cachegen.h"
 #include "common/codec/dec_f16.h"
 #include "common/codec/dec_generic.h"
+#include "common/codec/dec_kivi.h"
+#include "common/codec/dec_paper.h"
 #include "common/codec/format.h"
 
 namespace sparkv {
 namespace {
 
 // The default first.
-std::vector<const BlockDecoder*> AllDecoders() { return {GenericDecoder(), F16Decoder()}; }
+std::vector<const BlockDecoder*> AllDecoders() {
+  return {GenericDecoder(), F16Decoder(), PaperDecoder(), CachegenDecoder(), KiviDecoder()};
+}
 
 std::string Supported() {
   return absl::StrJoin(AllDecoders(), ", ", [](std::string* out, const BlockDecoder* d) {

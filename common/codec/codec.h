@@ -72,7 +72,7 @@ class BlockDecoder {
   // Any bytes are safe: DataLoss when they are not what an encoder writes for this shape, and then
   // the content of k and v is undefined. InvalidArgument for a bad shape or a number of planes that
   // is no level. Extra memory: at most 4 * shape.elements() bytes + 1.1 MiB
-  // + 26 bytes for each K channel and V row.
+  // + 26 bytes for each K channel and V row + 3 KiB for each KV head.
   virtual absl::Status DecodeBlock(const BlockShape& shape,
                                    std::span<const std::span<const uint8_t>> planes, uint16_t* k,
                                    uint16_t* v) const = 0;

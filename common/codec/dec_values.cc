@@ -14,18 +14,24 @@ namespace {
 
 constexpr float kMaxHalf = 65504.0f;
 
+size_t CodesStride(const DequantizeArgs& a) {
+  return a.codes_stride == 0 ? a.tokens : a.codes_stride;
+}
+size_t OutStride(const DequantizeArgs& a) { return a.out_stride == 0 ? a.head_dim : a.out_stride; }
+
 // Tokens [t0, t1) x channels [d0, d1).
 void DequantizeRange(const DequantizeArgs& a, uint32_t t0, uint32_t t1, uint32_t d0, uint32_t d1,
                      uint16_t* out) {
+  const size_t codes_stride = CodesStride(a);
+  const size_t out_stride = OutStride(a);
   for (uint32_t t = t0; t < t1; ++t) {
     for (uint32_t d = d0; d < d1; ++d) {
       const uint32_t p = a.per_channel ? d : t;
-      const float q = static_cast<float>(a.codes[size_t{d} * a.tokens + t]);
-      const float c =
-          a.code.scale * q + a.code.offset;  // exact: both are multiples of 1/2 below 2^9
+      const float q = static_cast<float>(a.codes[d * codes_stride + t]);
+      const float c = a.code.scale * q + a.code.offset;
       const float delta = a.step[p] * c;
       const float value = a.lo[p] + delta;
-      out[size_t{t} * a.head_dim + d] =
+      out[t * out_stride + d] =
           kernels::FloatToHalf(std::min(std::max(value, -kMaxHalf), kMaxHalf));
     }
   }
@@ -74,12 +80,14 @@ SPARKV_AVX2 inline __m128i Dequantize8(__m128i bytes, __m256 lo, __m256 step, __
 SPARKV_AVX2 void DequantizeHeadAvx2(const DequantizeArgs& a, uint16_t* out) {
   const uint32_t tokens = a.tokens & ~15u;
   const uint32_t channels = a.head_dim & ~15u;
+  const size_t codes_stride = CodesStride(a);
+  const size_t out_stride = OutStride(a);
   const __m256 scale = _mm256_set1_ps(a.code.scale);
   const __m256 offset = _mm256_set1_ps(a.code.offset);
   for (uint32_t t0 = 0; t0 < tokens; t0 += 16) {
     for (uint32_t d = 0; d < channels; d += 16) {
       __m128i rows[16];
-      LoadTransposed(a.codes + size_t{d} * a.tokens + t0, a.tokens, rows);
+      LoadTransposed(a.codes + d * codes_stride + t0, codes_stride, rows);
       __m256 lo0 = _mm256_setzero_ps(), lo1 = lo0, step0 = lo0, step1 = lo0;
       if (a.per_channel) {
         lo0 = _mm256_loadu_ps(a.lo + d);
@@ -92,7 +100,7 @@ SPARKV_AVX2 void DequantizeHeadAvx2(const DequantizeArgs& a, uint16_t* out) {
           lo0 = lo1 = _mm256_set1_ps(a.lo[t0 + i]);
           step0 = step1 = _mm256_set1_ps(a.step[t0 + i]);
         }
-        uint16_t* dst = out + size_t{t0 + i} * a.head_dim + d;
+        uint16_t* dst = out + (t0 + i) * out_stride + d;
         _mm_storeu_si128(reinterpret_cast<__m128i*>(dst),
                          Dequantize8(rows[i], lo0, step0, scale, offset));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + 8),

@@ -9,7 +9,7 @@ namespace sparkv {
 
 // How a code with its upper bits known becomes a number: c = scale * q + offset.
 struct CodeScale {
-  float scale = 1.0f;   // a power of two
+  float scale = 1.0f;   // scale * q + offset must be exact in f32
   float offset = 0.0f;  // the middle of what q leaves open
 };
 
@@ -24,6 +24,10 @@ struct DequantizeArgs {
   const float* step = nullptr;
   bool per_channel = false;
   CodeScale code;
+  // For a part of a head: how far apart channels lie in codes and tokens in out; 0 means tokens and
+  // head_dim.
+  uint32_t codes_stride = 0;
+  uint32_t out_stride = 0;
 };
 void DequantizeHead(const DequantizeArgs& args, uint16_t* out);
 void DequantizeHeadScalar(const DequantizeArgs& args, uint16_t* out);

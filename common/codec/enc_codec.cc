@@ -2,8 +2,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/codec/enc_cachegen.h"
 #include "common/codec/enc_f16.h"
 #include "common/codec/enc_generic.h"
+#include "common/codec/enc_kivi.h"
+#include "common/codec/enc_paper.h"
 
 namespace sparkv {
 namespace {
@@ -49,7 +52,8 @@ std::unique_ptr<ColumnEncoder> MakeColumnEncoder(const BlockEncoder* encoder) {
 }
 
 absl::StatusOr<const BlockEncoder*> FindEncoder(std::string_view name) {
-  for (const BlockEncoder* e : {GenericEncoder(), F16Encoder()}) {
+  for (const BlockEncoder* e :
+       {GenericEncoder(), F16Encoder(), PaperEncoder(), CachegenEncoder(), KiviEncoder()}) {
     if (e->info().name == name) return e;
   }
   return absl::FailedPreconditionError(

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/bytes.h"
 #include "common/base/status.h"
 #include "common/codec/dec_generic.h"
+#include "common/codec/enc_block.h"
 #include "common/codec/enc_symbols.h"
 #include "kernels/half.h"
 
@@ -32,13 +32,6 @@ struct Range {
   float hi = 0.0f;
   bool has_outliers = false;
 };
-
-// The least f16 at or above x; 0 <= x <= 65504.
-uint16_t HalfCeil(float x) {
-  uint16_t half = FloatToHalf(x);
-  if (HalfToFloat(half) < x) ++half;
-  return half;
-}
 
 // log2 from frexp with a straight line between powers of two: the same on every machine, near
 // enough to weigh bits against bits.
@@ -104,7 +97,6 @@ class BlockWriter {
   std::vector<std::string> TakePlanes() { return std::move(planes_); }
 
  private:
-  absl::Status CheckFinite() const;
   // Fills column_ with one head's tokens from exact_ on: [head_dim][coded_].
   void LoadHead(int side, uint32_t head);
   void QuantizeKHead(uint32_t head);
@@ -127,20 +119,6 @@ class BlockWriter {
   std::vector<Outlier> outliers_;
   std::vector<std::string> planes_;
 };
-
-absl::Status BlockWriter::CheckFinite() const {
-  for (int side = 0; side < 2; ++side) {
-    for (uint64_t i = 0; i < shape_.elements(); ++i) {
-      if ((sides_[side][i] & 0x7C00) != 0x7C00) continue;
-      const uint64_t row = i / shape_.head_dim;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "codec generic: ", side == 0 ? "K" : "V", " is not finite at head ", row / shape_.tokens,
-          ", token ", row % shape_.tokens, ", channel ", i % shape_.head_dim, " (f16 bits 0x",
-          absl::Hex(sides_[side][i], absl::kZeroPad4), "); only finite values can be quantized"));
-    }
-  }
-  return absl::OkStatus();
-}
 
 void BlockWriter::LoadHead(int side, uint32_t head) {
   const uint32_t dim = shape_.head_dim;
@@ -272,7 +250,7 @@ void BlockWriter::WritePlanes() {
 }
 
 absl::Status BlockWriter::Run() {
-  RETURN_IF_ERROR(CheckFinite());
+  RETURN_IF_ERROR(CheckFinite("generic", shape_, sides_[0], sides_[1]));
   exact_ = std::min(shape_.tokens, kExactTokens);
   coded_ = shape_.tokens - exact_;
   if (coded_ > 0) {

@@ -1,8 +1,9 @@
-// Planes of one block through their decoder, with no CRC in the way. Input: codec, heads - 1,
-// tokens (u16), head_dim - 1, number of planes, then for each plane but the last its size (u16),
-// then the planes.
+// Planes of one block through their decoder, with no CRC in the way. Input: codec (its place in
+// CodecNames()), heads - 1, tokens (u16), head_dim - 1, number of planes, then for each plane but
+// the last its size (u16), then the planes.
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "common/codec/codec.h"
@@ -14,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::memcpy(&tokens, data + 2, 2);
   // Small, so that a run costs little; unequal to multiples of the lanes, so that tails are met.
   const BlockShape shape{data[1] % 4u + 1, tokens % 256u, data[4] % 80u + 1};
-  const size_t count = data[5] % 5;
+  const size_t count = data[5] % 7;
   std::span<const uint8_t> rest(data + 6, size - 6);
   std::vector<std::span<const uint8_t>> planes;
   for (size_t p = 0; p < count; ++p) {
@@ -30,7 +31,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     rest = rest.subspan(bytes);
   }
   std::vector<uint16_t> k(shape.elements()), v(shape.elements());
-  const BlockDecoder* decoder = *FindDecoder(data[0] % 2 == 0 ? "generic" : "f16");
+  const std::vector<std::string> names = CodecNames();
+  const BlockDecoder* decoder = *FindDecoder(names[data[0] % names.size()]);
   (void)decoder->DecodeBlock(shape, planes, k.data(), v.data());
   return 0;
 }

@@ -1,6 +1,6 @@
 // Any block: the lossless codec restores it; the lossy one refuses what is not finite, else its own
-// decoder takes what it writes, and encoding twice gives the same bytes. Input: heads - 1, tokens -
-// 1, head_dim - 1, then f16 bits, repeated to fill K and V.
+// decoder takes what it writes, and encoding twice gives the same bytes. Input: heads - 1 and 3
+// times the layer (of 3), tokens - 1, head_dim - 1, then f16 bits, repeated to fill K and V.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -21,7 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(&values[i], data + 3 + 2 * (i % have), 2);
     finite = finite && (values[i] & 0x7C00) != 0x7C00;
   }
-  const BlockInput input{.shape = shape, .place = {}, .k = values.data(), .v = values.data() + n};
+  const BlockInput input{.shape = shape,
+                         .place = {.layer = data[0] / 3u % 3u, .layers = 3},
+                         .k = values.data(),
+                         .v = values.data() + n};
   for (const std::string& name : CodecNames()) {
     const BlockEncoder* encoder = *FindEncoder(name);
     const BlockDecoder* decoder = *FindDecoder(name);

@@ -11,7 +11,9 @@ import struct
 import sys
 
 LIMITS = {"layers": 1024, "kv_heads": 1024, "head_dim": 1024, "tokens": 1024, "planes": 16}
-CODECS = {1: ("f16", 1, {16: 1}), 2: ("generic", 1, {4: 1, 5: 2, 8: 3})}
+CODECS = {1: ("f16", 1, {16: 1}), 2: ("generic", 1, {4: 1, 5: 2, 8: 3}),
+          3: ("sparkv-paper", 1, {5: 1, 6: 2, 7: 3}), 4: ("cachegen", 1, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5}),
+          5: ("kivi", 1, {2: 1, 3: 2, 4: 3, 5: 4, 8: 5})}
 
 
 class FormatError(Exception):
@@ -166,6 +168,55 @@ def symbols(r: Reader, runs: int, length: int, bits: int) -> list:
     return out
 
 
+# Section 3.1.
+def halves(r: Reader, runs: int, length: int) -> list:
+    """runs lists of length finite f16 bits."""
+    rows = symbols(r, 2 * runs, length, 8)
+    out = [[low | high << 8 for low, high in zip(rows[2 * i], rows[2 * i + 1])] for i in range(runs)]
+    need(all(bits & 0x7C00 != 0x7C00 for row in out for bits in row), "not finite")
+    return out
+
+
+def refine(r: Reader, q: list, k: int) -> list:
+    run = min(1024, len(q))
+    rows = symbols(r, -(-len(q) // run), run, (k - 1).bit_length())
+    flat = [s for row in rows for s in row]
+    need(all(s < k for s in flat) and not any(flat[len(q):]), "refinement symbol or filling")
+    out = list(q)
+    for s, place in zip(flat, sorted(range(len(q)), key=lambda i: q[i])):
+        out[place] = k * q[place] + s
+    return out
+
+
+def huffman(r: Reader, n: int, bits: int) -> list:
+    mode = r.number("B")
+    if mode == 1:
+        value = r.number("B")
+        need(value < 1 << bits, "constant beyond the alphabet")
+        return [value] * n
+    need(mode == 2, f"unknown mode {mode}")
+    source = Bits(r)
+    lengths = [source.take(4) for _ in range(1 << bits)]
+    source.end()
+    need(max(lengths) <= 12, "code too long")
+    need(sum(1 << (12 - x) for x in lengths if x) == 4096, "not a complete code")
+    codes, code, last = {}, 0, 0
+    for length, s in sorted((x, s) for s, x in enumerate(lengths) if x):
+        code <<= length - last
+        codes[length, code] = s
+        code, last = code + 1, length
+    inner = Reader(r.take(r.number("I")))
+    source, out = Bits(inner), []
+    while len(out) < n:
+        code, length = 0, 0
+        while (length, code) not in codes:
+            code, length = code << 1 | source.take(1), length + 1
+        out.append(codes[length, code])
+    source.end()
+    need(inner.at == len(inner.data), "bytes behind the codes")
+    return out
+
+
 # Section 4. A block is {(side, head, token, channel): f16 bits}.
 def f32(x: float) -> float:
     return struct.unpack("<f", struct.pack("<f", x))[0]
@@ -255,6 +306,93 @@ def decode_generic(h: dict, planes: list) -> dict:
     return block
 
 
+def decode_paper(h: dict, planes: list) -> dict:
+    heads, tokens, dim = h["kv_heads"], h["tokens"], h["head_dim"]
+    n = tokens * dim
+    for number, plane in enumerate(planes):
+        r = open_plane(plane, 3, number)
+        if number == 0:
+            bits = r.number("B")
+            need(1 <= bits <= 6, "bits")
+            books = halves(r, 2 * heads, 1 << bits)
+            codes = huffman(r, heads * n, bits) + huffman(r, heads * n, bits)
+        else:
+            books = halves(r, 2 * heads, 1 << (bits + number))
+            lower = [s for row in symbols(r, 2 * heads, n, 1) for s in row]
+            codes = [c << 1 | s for c, s in zip(codes, lower)]
+        close_plane(r)
+    places = itertools.product(range(2), range(heads), range(tokens), range(dim))
+    return {place: books[i // n][codes[i]] for i, place in enumerate(places)}
+
+
+def channel_runs(h: dict):
+    """The places of one side's values in the order of the channel runs."""
+    return [(head, t, d) for head in range(h["kv_heads"]) for d in range(h["head_dim"]) for t in range(h["tokens"])]
+
+
+def scaled(lo: float, step: float, c: float) -> int:
+    return half_bits(min(max(f32(lo + f32(step * c)), -65504.0), 65504.0))
+
+
+def decode_cachegen(h: dict, planes: list) -> dict:
+    tokens, runs = h["tokens"], h["kv_heads"] * h["head_dim"]
+    r = open_plane(planes[0], 4, 0)
+    first = [r.number("B"), r.number("B")]
+    need(set(first) <= {8, 12}, "cell")
+    scales = halves(r, 2, tokens)
+    need(all(bits < 0x8000 for row in scales for bits in row), "negative scale")
+    rows = symbols(r, 2 * runs, tokens, 4)
+    close_plane(r)
+    codes = [[s for row in rows[side * runs:(side + 1) * runs] for s in row] for side in range(2)]
+    columns = [[first[0], 4, 4, 2, 1], [8, 4, 4, 2, 1] if first[1] == 8 else [12, 12, 4, 2, 1]]
+    for number in range(1, len(planes)):
+        r = open_plane(planes[number], 4, number)
+        for side in range(2):
+            before, after = columns[side][number - 1], columns[side][number]
+            if before > after:
+                codes[side] = refine(r, codes[side], before // after)
+        close_plane(r)
+    block = {}
+    for side in range(2):
+        s, zero = columns[side][len(planes) - 1], {8: 60, 12: 66}[first[side]]
+        steps = [f32(half_value(bits) / 60) for bits in scales[side]]
+        for q, (head, t, d) in zip(codes[side], channel_runs(h)):
+            block[side, head, t, d] = scaled(0.0, steps[t], s * q + (s - 1) / 2 - zero)
+    return block
+
+
+def decode_kivi(h: dict, planes: list) -> dict:
+    heads, tokens, dim = h["kv_heads"], h["tokens"], h["head_dim"]
+    r = open_plane(planes[0], 5, 0)
+    g = r.number("H")
+    need(32 <= g <= 1024, "group")
+    token_groups, channel_groups = -(-tokens // g), -(-dim // g)
+    parameter = [halves(r, 2 * heads * token_groups, dim), halves(r, 2 * heads * channel_groups, tokens)]
+    need(all(bits < 0x8000 for side in parameter for row in side[1::2] for bits in row), "negative step")
+    rows = symbols(r, 2 * heads * dim, tokens, 2)
+    close_plane(r)
+    half = heads * dim
+    codes = [[s for row in rows[side * half:(side + 1) * half] for s in row] for side in range(2)]
+    known = 2
+    for number in range(1, len(planes)):
+        bits = {1: 1, 2: 1, 3: 1, 4: 3}[number]
+        r = open_plane(planes[number], 5, number)
+        codes = [refine(r, side, 1 << bits) for side in codes]
+        close_plane(r)
+        known += bits
+    block = {}
+    for side in range(2):
+        for q, (head, t, d) in zip(codes[side], channel_runs(h)):
+            group, i = (head * token_groups + t // g, d) if side == 0 else (head * channel_groups + d // g, t)
+            lo, step = (half_value(parameter[side][2 * group + j][i]) for j in range(2))
+            block[side, head, t, d] = scaled(lo, step, 2.0 ** (4 - known) * q + 2.0 ** (3 - known) - 0.5)
+    return block
+
+
+DECODERS = {"f16": decode_f16, "generic": decode_generic, "sparkv-paper": decode_paper,
+            "cachegen": decode_cachegen, "kivi": decode_kivi}
+
+
 def decode_column(blob: bytes, level: int) -> tuple:
     """(header, f16 bits [layers][2][kv_heads][tokens][head_dim] as bytes)."""
     h = parse_header(blob)
@@ -266,7 +404,7 @@ def decode_column(blob: bytes, level: int) -> tuple:
         for offset, size, crc in h["items"][layer][:levels[level]]:
             planes.append(blob[offset:offset + size])
             need(crc32c(planes[-1]) == crc, f"item CRC in layer {layer}")
-        block = (decode_f16 if name == "f16" else decode_generic)(h, planes)
+        block = DECODERS[name](h, planes)
         out += [block[key] for key in sorted(block)]
     return h, struct.pack(f"<{len(out)}H", *out)
 

@@ -33,6 +33,13 @@ const GoldenCase kCases[] = {
     {"generic_3_tokens.col", "generic", {2, 1, 16, KvDtype::kF16}, 3},  // all exact
     {"example.col", "generic", {1, 1, 2, KvDtype::kF16}, 6},  // FORMAT.md's worked example
     {"f16.col", "f16", {2, 2, 16, KvDtype::kF16}, 70},
+    // Three layers: each has other bits or bins.
+    {"sparkv_paper.col", "sparkv-paper", {3, 2, 8, KvDtype::kF16}, 70},
+    {"sparkv_paper_1_token.col", "sparkv-paper", {1, 1, 3, KvDtype::kF16}, 1},
+    {"cachegen.col", "cachegen", {3, 2, 12, KvDtype::kF16}, 90},  // more than one run in REFINE
+    {"cachegen_1_token.col", "cachegen", {1, 1, 3, KvDtype::kF16}, 1},
+    {"kivi.col", "kivi", {1, 2, 20, KvDtype::kF16}, 70},
+    {"kivi_wide.col", "kivi", {1, 1, 70, KvDtype::kF16}, 33},  // V rows of two groups
 };
 
 testing::Block MakeBlock(const GoldenCase& c, uint32_t layer) {
@@ -58,7 +65,8 @@ absl::StatusOr<std::string> MakeBlob(const GoldenCase& c) {
                    ColumnWriter::Create(c.geometry, c.tokens, encoder->info(), model, key));
   for (uint32_t l = 0; l < c.geometry.layers; ++l) {
     const testing::Block b = MakeBlock(c, l);
-    ASSIGN_OR_RETURN(const auto planes, encoder->EncodeBlock(b.input()));
+    ASSIGN_OR_RETURN(const auto planes,
+                     encoder->EncodeBlock(b.input({.layer = l, .layers = c.geometry.layers})));
     const std::vector<uint16_t> active(c.geometry.kv_heads, static_cast<uint16_t>(l + 1));
     RETURN_IF_ERROR(writer.AppendLayer(planes, active));
   }

@@ -8,59 +8,26 @@
 #include "common/codec/enc_codec.h"
 #include "common/codec/format.h"
 #include "tests/catch.h"
+#include "tests/common/codec/codec_round_trip.h"
 #include "tests/common/codec/codec_testing.h"
 
 namespace sparkv {
 namespace {
 
 using testing::Block;
+using testing::Decode;
+using testing::Encode;
+using testing::Errors;
+using testing::kShapes;
 using testing::RandomBlock;
+using testing::RmsError;
 using testing::Views;
-
-std::vector<std::string> Encode(std::string_view codec, const Block& b) {
-  const auto encoder = FindEncoder(codec);
-  REQUIRE_OK(encoder);
-  auto planes = (*encoder)->EncodeBlock(b.input());
-  REQUIRE_OK(planes);
-  REQUIRE(planes->size() == static_cast<size_t>((*encoder)->info().planes));
-  return *std::move(planes);
-}
-
-Block Decode(std::string_view codec, const BlockShape& shape,
-             const std::vector<std::string>& planes, size_t count) {
-  Block b{shape, {}, {}};
-  // 0x7E7E is a NaN: what the decoder does not write shows.
-  b.k.assign(shape.elements(), 0x7E7E);
-  b.v.assign(shape.elements(), 0x7E7E);
-  const auto decoder = FindDecoder(codec);
-  REQUIRE_OK(decoder);
-  REQUIRE_OK((*decoder)->DecodeBlock(shape, Views(planes, count), b.k.data(), b.v.data()));
-  return b;
-}
-
-struct Errors {
-  double k = 0;  // root mean square
-  double v = 0;
-};
-
-Errors RmsError(const Block& a, const Block& b) {
-  Errors e;
-  for (size_t i = 0; i < a.k.size(); ++i) {
-    e.k += std::pow(kernels::HalfToFloat(a.k[i]) - kernels::HalfToFloat(b.k[i]), 2);
-    e.v += std::pow(kernels::HalfToFloat(a.v[i]) - kernels::HalfToFloat(b.v[i]), 2);
-  }
-  const double n = static_cast<double>(a.k.size());
-  return {std::sqrt(e.k / n), std::sqrt(e.v / n)};
-}
-
-const std::vector<BlockShape> kShapes = {{1, 1, 1},    {2, 1, 16},    {1, 4, 8},
-                                         {2, 5, 7},    {1, 31, 33},   {3, 70, 64},
-                                         {2, 257, 80}, {1, 1024, 20}, {2, 1000, 128}};
 
 }  // namespace
 
 TEST_CASE("Registry finds codecs by name and id and refuses others by name") {
-  REQUIRE(CodecNames() == std::vector<std::string>{"generic", "f16"});
+  REQUIRE(CodecNames() ==
+          std::vector<std::string>{"generic", "f16", "sparkv-paper", "cachegen", "kivi"});
   for (const std::string& name : CodecNames()) {
     const CodecInfo& info = (*FindDecoder(name))->info();
     CHECK(info.name == name);
@@ -276,8 +243,7 @@ TEST_CASE("Case Q2: a value that is not finite is refused with its place") {
   for (const uint16_t bad : {uint16_t{0x7C00}, uint16_t{0xFC00}, uint16_t{0x7E01}}) {
     Block b = RandomBlock(shape, 5);
     b.v[b.At(1, 33, 9)] = bad;
-    const absl::Status s =
-        (*FindEncoder("generic"))->EncodeBlock(b.input()).status();
+    const absl::Status s = (*FindEncoder("generic"))->EncodeBlock(b.input()).status();
     CHECK(s.code() == absl::StatusCode::kInvalidArgument);
     CHECK(s.message().find("V is not finite at head 1, token 33, channel 9") !=
           absl::string_view::npos);
@@ -309,8 +275,7 @@ TEST_CASE("Encoders make the same bytes in any thread") {
     std::vector<std::vector<std::string>> got(4);
     std::vector<std::thread> threads;
     for (auto& planes : got) {
-      threads.emplace_back(
-          [&] { planes = *(*FindEncoder(codec))->EncodeBlock(b.input()); });
+      threads.emplace_back([&] { planes = *(*FindEncoder(codec))->EncodeBlock(b.input()); });
     }
     for (std::thread& t : threads) t.join();
     for (const auto& planes : got) CHECK(planes == want);
@@ -346,7 +311,7 @@ TEST_CASE("Decoders refuse every truncation, appended bytes, and planes of anoth
       CHECK(decode(swapped) == absl::StatusCode::kDataLoss);
     }
     CHECK(decode({}) == absl::StatusCode::kInvalidArgument);
-    CHECK(decode({4, planes[0]}) == absl::StatusCode::kInvalidArgument);
+    CHECK(decode({planes.size() + 1, planes[0]}) == absl::StatusCode::kInvalidArgument);
   }
   const std::vector<std::string> f16 = Encode("f16", b);
   CHECK((*FindDecoder("generic"))->DecodeBlock(b.shape, Views(f16, 1), k.data(), v.data()).code() ==
@@ -388,6 +353,17 @@ TEST_CASE("Dequantizing: the fast twin equals the reference bit for bit") {
       DequantizeHeadScalar(args, want.data());
       DequantizeHead(args, got.data());
       CHECK(got == want);
+      // The same as a part of a wider head: what lies beside the part must stay.
+      args.out_stride = dim + 3;
+      args.codes_stride = tokens;
+      std::vector<uint16_t> wide(size_t{tokens} * args.out_stride, 0x7E7E);
+      std::vector<uint16_t> wide_want = wide;
+      for (uint32_t t = 0; t < tokens; ++t) {
+        std::copy_n(want.data() + size_t{t} * dim, dim,
+                    wide_want.data() + size_t{t} * args.out_stride);
+      }
+      DequantizeHead(args, wide.data());
+      CHECK(wide == wide_want);
     }
   }
 }
