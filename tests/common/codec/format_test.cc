@@ -28,7 +28,7 @@ std::string MakeBlob(const KvGeometry& g, uint32_t tokens, std::string_view code
   REQUIRE_OK(writer);
   for (uint32_t l = 0; l < g.layers; ++l) {
     const testing::Block b = RandomBlock({g.kv_heads, tokens, g.head_dim}, l);
-    auto planes = encoder->EncodeBlock(b.shape, b.k.data(), b.v.data());
+    auto planes = encoder->EncodeBlock(b.input());
     REQUIRE_OK(planes);
     std::vector<uint16_t> active(g.kv_heads);
     for (uint32_t h = 0; h < g.kv_heads; ++h) active[h] = static_cast<uint16_t>(10 * l + h);
