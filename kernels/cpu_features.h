@@ -9,7 +9,10 @@ namespace sparkv::kernels {
 // twins.
 bool HasAvx2();
 
-// "avx2 fma f16c avx512f" or "scalar": for --version and reports.
+// AArch64, where every CPU has it; false under SPARKV_SIMD=scalar.
+bool HasNeon();
+
+// "avx2 fma f16c avx512f", "neon" or "scalar": for --version and reports.
 std::string CpuFeatures();
 
 }  // namespace sparkv::kernels

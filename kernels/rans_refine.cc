@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu_features.h"
+#include "kernels/rans_constants.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -12,21 +13,17 @@
 namespace sparkv::kernels {
 namespace {
 
-constexpr int kBits = 12;
-constexpr uint32_t kSum = 1u << kBits;
-constexpr uint32_t kLanes = 32;
-constexpr uint32_t kLowerBound = 1u << 16;
-
 bool LoadStates(const RefineInput& in, uint32_t* x) {
-  const uint32_t n = std::min(kLanes, in.length);
+  const uint32_t n = std::min(kRansLanes, in.length);
   if (in.states.size() != size_t{4} * n) return false;
-  std::fill_n(x, kLanes, kLowerBound);
+  std::fill_n(x, kRansLanes, kRansLowerBound);
   std::memcpy(x, in.states.data(), size_t{4} * n);
-  return std::all_of(x, x + n, [](uint32_t s) { return s >= kLowerBound; });
+  return std::all_of(x, x + n, [](uint32_t s) { return s >= kRansLowerBound; });
 }
 
 bool AtEnd(const uint32_t* x, const uint8_t* next, const uint8_t* end) {
-  return next == end && std::all_of(x, x + kLanes, [](uint32_t s) { return s == kLowerBound; });
+  return next == end &&
+         std::all_of(x, x + kRansLanes, [](uint32_t s) { return s == kRansLowerBound; });
 }
 
 // The next n <= 32 values, one for each lane from lane 0. False when the words run out.
@@ -35,14 +32,14 @@ inline bool RefineGroup(const RefineModel& model, uint32_t n, uint32_t* x, const
   const uint8_t* next = *words;
   for (uint32_t i = 0; i < n; ++i) {
     const int32_t b = values[i];
-    const uint32_t slot = x[i] & (kSum - 1);
+    const uint32_t slot = x[i] & (kRansFrequencySum - 1);
     const uint32_t t1 = b == 0 ? model.zero_to_one : model.inward;
     const uint32_t t2 = b == 0 ? 2u * model.zero_to_one : uint32_t{model.inward} + model.same;
     const bool past1 = slot >= t1, past2 = slot >= t2;
     const uint32_t start = past2 ? t2 : past1 ? t1 : 0;
-    const uint32_t f = past2 ? kSum - t2 : past1 ? t2 - t1 : t1;
-    uint32_t s = f * (x[i] >> kBits) + slot - start;
-    if (s < kLowerBound) {
+    const uint32_t f = past2 ? kRansFrequencySum - t2 : past1 ? t2 - t1 : t1;
+    uint32_t s = f * (x[i] >> kRansFrequencyBits) + slot - start;
+    if (s < kRansLowerBound) {
       if (end - next < 2) return false;
       uint16_t word;
       std::memcpy(&word, next, 2);
@@ -89,21 +86,22 @@ struct Thresholds {
 
 SPARKV_AVX2 inline void StepAvx2(const Thresholds& t, __m256i* x, const uint8_t** next,
                                  int16_t* values) {
-  const __m256i sum = _mm256_set1_epi32(kSum);
+  const __m256i sum = _mm256_set1_epi32(kRansFrequencySum);
   const __m256i b =
       _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values)));
   const __m256i zero = _mm256_cmpeq_epi32(b, _mm256_setzero_si256());
   const __m256i t1 = _mm256_blendv_epi8(t.other1, t.zero1, zero);
   const __m256i t2 = _mm256_blendv_epi8(t.other2, t.zero2, zero);
-  const __m256i slot = _mm256_and_si256(*x, _mm256_set1_epi32(kSum - 1));
+  const __m256i slot = _mm256_and_si256(*x, _mm256_set1_epi32(kRansFrequencySum - 1));
   const __m256i below1 = _mm256_cmpgt_epi32(t1, slot);
   const __m256i below2 = _mm256_cmpgt_epi32(t2, slot);
   // [0, t1), [t1, t2) or [t2, sum).
   const __m256i start = _mm256_blendv_epi8(t2, _mm256_andnot_si256(below1, t1), below2);
   const __m256i stop = _mm256_blendv_epi8(_mm256_blendv_epi8(sum, t2, below2), t1, below1);
   const __m256i f = _mm256_sub_epi32(stop, start);
-  const __m256i s = _mm256_add_epi32(_mm256_mullo_epi32(f, _mm256_srli_epi32(*x, kBits)),
-                                     _mm256_sub_epi32(slot, start));
+  const __m256i s =
+      _mm256_add_epi32(_mm256_mullo_epi32(f, _mm256_srli_epi32(*x, kRansFrequencyBits)),
+                       _mm256_sub_epi32(slot, start));
   const __m256i take = _mm256_cmpeq_epi32(_mm256_srli_epi32(s, 16), _mm256_setzero_si256());
   const int mask = _mm256_movemask_ps(_mm256_castsi256_ps(take));
   const __m256i words =
@@ -127,7 +125,7 @@ SPARKV_AVX2 inline void StepAvx2(const Thresholds& t, __m256i* x, const uint8_t*
 }
 
 SPARKV_AVX2 bool RansRefineAvx2(const RefineInput& in, int16_t* values) {
-  uint32_t lanes[kLanes];
+  uint32_t lanes[kRansLanes];
   if (!LoadStates(in, lanes)) return false;
   const uint8_t* next = in.words.data();
   const uint8_t* const end = next + in.words.size();
@@ -148,7 +146,7 @@ SPARKV_AVX2 bool RansRefineAvx2(const RefineInput& in, int16_t* values) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes + 8 * v), x[v]);
     }
     while (done < in.length) {
-      const uint32_t n = std::min(kLanes, in.length - done);
+      const uint32_t n = std::min(kRansLanes, in.length - done);
       if (!RefineGroup(model, n, lanes, &next, end, values + done)) return false;
       done += n;
     }
@@ -161,13 +159,13 @@ SPARKV_AVX2 bool RansRefineAvx2(const RefineInput& in, int16_t* values) {
 }  // namespace
 
 bool RansRefineScalar(const RefineInput& in, int16_t* values) {
-  uint32_t lanes[kLanes];
+  uint32_t lanes[kRansLanes];
   if (!LoadStates(in, lanes)) return false;
   const uint8_t* next = in.words.data();
   const uint8_t* const end = next + in.words.size();
   for (const RefineModel& model : in.model_of_run) {
-    for (uint32_t done = 0; done < in.length; done += kLanes) {
-      const uint32_t n = std::min(kLanes, in.length - done);
+    for (uint32_t done = 0; done < in.length; done += kRansLanes) {
+      const uint32_t n = std::min(kRansLanes, in.length - done);
       if (!RefineGroup(model, n, lanes, &next, end, values + done)) return false;
     }
     values += in.length;

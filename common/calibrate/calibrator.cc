@@ -17,6 +17,7 @@
 #include "common/codec/enc_aatc.h"
 #include "common/codec/enc_profile.h"
 #include "common/codec/enc_transform.h"
+#include "common/codec/rans_common.h"
 #include "common/codec/residual_common.h"
 #include "common/llm/linalg.h"
 #include "common/llm/rope_table.h"

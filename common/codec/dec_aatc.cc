@@ -62,7 +62,7 @@ class Decoder final : public ResidualDecoder {
 
   const CodecInfo& info_;
   const ResidualTransform transform_;
-  const std::unique_ptr<RansTable[]> tables_;
+  const std::unique_ptr<kernels::RansTable[]> tables_;
 };
 
 void Decoder::CopyExact(const BlockResidual& residual, size_t i, float* row) const {

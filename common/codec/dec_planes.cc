@@ -72,7 +72,7 @@ struct Stream {
 absl::StatusOr<Stream> ReadStream(ByteReader& reader, uint32_t length, std::string_view what) {
   Stream s;
   ASSIGN_OR_RETURN(const uint32_t words, reader.Read<uint32_t>(what));
-  ASSIGN_OR_RETURN(s.states, reader.ReadBytes(uint64_t{4} * RansLanes(length), what));
+  ASSIGN_OR_RETURN(s.states, reader.ReadBytes(uint64_t{4} * kernels::RansLanes(length), what));
   ASSIGN_OR_RETURN(s.words, reader.ReadBytes(uint64_t{2} * words, what));
   return s;
 }
@@ -89,7 +89,7 @@ absl::Status ReadNumbers(ByteReader& reader, std::string_view what, Next next) {
   return reader.ReadBytes(numbers.bits().bytes_read(), what).status();
 }
 
-absl::Status ReadFirstPlane(ByteReader& reader, std::span<const RansTable> tables,
+absl::Status ReadFirstPlane(ByteReader& reader, std::span<const kernels::RansTable> tables,
                             const ProfileLayer& layer, uint32_t runs, uint32_t length,
                             int16_t* values) {
   constexpr std::string_view kWhat = "first plane";
@@ -107,13 +107,13 @@ absl::Status ReadFirstPlane(ByteReader& reader, std::span<const RansTable> table
   ASSIGN_OR_RETURN(const Stream stream, ReadStream(reader, length, kWhat));
   const size_t n = size_t{runs} * length;
   const auto symbols = std::make_unique_for_overwrite<uint8_t[]>(n);
-  RansInput input;
+  kernels::RansInput input;
   input.tables = tables;
   input.table_of_run = table_of_run;
   input.length = length;
   input.states = stream.states;
   input.words = stream.words;
-  if (!RansDecode(input, symbols.get())) {
+  if (!kernels::RansDecode(input, symbols.get())) {
     return Bad(kWhat, "the rANS stream does not end where it should");
   }
   size_t found = 0;
@@ -165,8 +165,8 @@ absl::Status ReadRefinement(ByteReader& reader, uint32_t runs, uint32_t length, 
 
 }  // namespace
 
-std::unique_ptr<RansTable[]> BuildProfileTables(const CodecProfile& profile) {
-  auto tables = std::make_unique_for_overwrite<RansTable[]>(kProfileTables);
+std::unique_ptr<kernels::RansTable[]> BuildProfileTables(const CodecProfile& profile) {
+  auto tables = std::make_unique_for_overwrite<kernels::RansTable[]>(kProfileTables);
   for (uint32_t t = 0; t < kProfileTables; ++t) {
     tables[t].Build(profile.frequencies().subspan(size_t{t} * kProfileSymbols, kProfileSymbols));
   }
@@ -174,8 +174,8 @@ std::unique_ptr<RansTable[]> BuildProfileTables(const CodecProfile& profile) {
 }
 
 absl::StatusOr<BlockResidual> ReadResidual(const CodecInfo& info, const CodecProfile& profile,
-                                           std::span<const RansTable> tables, uint32_t layer,
-                                           const BlockShape& shape,
+                                           std::span<const kernels::RansTable> tables,
+                                           uint32_t layer, const BlockShape& shape,
                                            std::span<const std::span<const uint8_t>> planes) {
   RETURN_IF_ERROR(CheckDecodeCall(info, shape, planes.size()));
   if (layer == 0 || layer >= profile.shape().geometry.layers ||

@@ -6,20 +6,20 @@
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "common/codec/dec_rans.h"
 #include "common/codec/profile.h"
 #include "common/codec/residual.h"
+#include "kernels/rans_decode.h"
 
 namespace sparkv {
 
 // A profile's tables laid out for decoding: 1 MiB.
-std::unique_ptr<RansTable[]> BuildProfileTables(const CodecProfile& profile);
+std::unique_ptr<kernels::RansTable[]> BuildProfileTables(const CodecProfile& profile);
 
 // Entropy decoding of the planes of one level of a block of layer `layer` >= 1. Any bytes are safe:
 // DataLoss. Extra memory: the result and 2 * shape.elements() bytes.
 absl::StatusOr<BlockResidual> ReadResidual(const CodecInfo& info, const CodecProfile& profile,
-                                           std::span<const RansTable> tables, uint32_t layer,
-                                           const BlockShape& shape,
+                                           std::span<const kernels::RansTable> tables,
+                                           uint32_t layer, const BlockShape& shape,
                                            std::span<const std::span<const uint8_t>> planes);
 
 }  // namespace sparkv

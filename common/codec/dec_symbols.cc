@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/codec/bit_io.h"
-#include "common/codec/dec_rans.h"
 #include "common/codec/rans_common.h"
+#include "kernels/rans_decode.h"
 
 namespace sparkv {
 namespace {
@@ -100,7 +100,7 @@ absl::Status DecodeRans(ByteReader& reader, uint32_t runs, uint32_t length, int 
     if (value >= tables) return Bad(what, absl::StrCat("table ", value, " of ", tables));
     id = static_cast<uint8_t>(value);
   }
-  const auto built = std::make_unique_for_overwrite<RansTable[]>(tables);
+  const auto built = std::make_unique_for_overwrite<kernels::RansTable[]>(tables);
   uint32_t frequencies[256];
   const uint32_t alphabet = 1u << bits;
   for (uint32_t t = 0; t < tables; ++t) {
@@ -114,14 +114,15 @@ absl::Status DecodeRans(ByteReader& reader, uint32_t runs, uint32_t length, int 
   RETURN_IF_ERROR(reader.ReadBytes(bit_reader.bytes_read(), what).status());
 
   ASSIGN_OR_RETURN(const uint32_t words, reader.Read<uint32_t>(what));
-  RansInput input;
+  kernels::RansInput input;
   input.tables = {built.get(), tables};
   input.table_of_run = table_of_run;
   input.length = length;
   ASSIGN_OR_RETURN(input.states, reader.ReadBytes(uint64_t{4} * RansLanes(length), what));
   ASSIGN_OR_RETURN(input.words, reader.ReadBytes(uint64_t{2} * words, what));
   input.shift = combine == Combine::kAppend ? bits : 0;
-  if (!RansDecode(input, out)) return Bad(what, "the rANS stream does not end where it should");
+  if (!kernels::RansDecode(input, out))
+    return Bad(what, "the rANS stream does not end where it should");
   return absl::OkStatus();
 }
 

@@ -16,7 +16,7 @@ enum class Combine {
 };
 
 // Reads one symbol block of runs * length symbols into out (uint8_t[runs][length]). The caller has
-// bounded runs * length. DataLoss, with out undefined, names `what`. Extra memory: at most 1.1 MiB
+// bounded runs * length. DataLoss, with out undefined, names `what`. Extra memory: at most 0.4 MiB
 // + runs bytes.
 absl::Status DecodeSymbols(ByteReader& reader, uint32_t runs, uint32_t length, int bits,
                            Combine combine, std::string_view what, uint8_t* out);

@@ -1,20 +1,21 @@
 // What the rANS coder and decoder must agree on; FORMAT.md section 3.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+
+#include "kernels/rans_constants.h"
 
 namespace sparkv {
 
-inline constexpr int kRansFrequencyBits = 12;
-inline constexpr uint32_t kRansFrequencySum = 1u << kRansFrequencyBits;
-inline constexpr uint32_t kRansLanes = 32;
-inline constexpr uint32_t kRansLowerBound = 1u << 16;  // a state between symbols is never below
+using kernels::kRansFrequencyBits;
+using kernels::kRansFrequencySum;
+using kernels::kRansLanes;
+using kernels::kRansLowerBound;
+using kernels::RansLanes;
+
 inline constexpr uint32_t kMaxRansTables = 64;
 
 enum class SymbolMode : uint8_t { kRaw = 0, kConstant = 1, kRans = 2 };
-
-inline constexpr uint32_t RansLanes(uint32_t length) { return std::min(kRansLanes, length); }
 
 // A frequency is written as its width in bits and what is below its top bit; this width stands for
 // a run of absent symbols instead.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the oracle with the C++ decoder on every golden column and level, bit for bit.
 
-usage: decode_column_test.py CODEC_GOLDEN_TOOL GOLDEN_FOLDER FORMAT_MD
+usage: decode_column_test.py GOLDEN_FOLDER FORMAT_MD CODEC_GOLDEN_TOOL...     the tool may be several words (an emulator)
 """
 import pathlib
 import re
@@ -12,9 +12,9 @@ import decode_column as oracle
 
 
 def main() -> int:
-    tool, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    folder, tool = pathlib.Path(sys.argv[1]), sys.argv[3:]
     assert oracle.crc32c(b"123456789") == 0xE3069283
-    text = pathlib.Path(sys.argv[3]).read_text(encoding="utf-8")
+    text = pathlib.Path(sys.argv[2]).read_text(encoding="utf-8")
     dump = re.findall(r"^    [0-9a-f]{3}: ((?:[0-9a-f]{2} ?)+)$", text, re.M)
     if bytes.fromhex(" ".join(dump)) != (folder / "example.col").read_bytes():
         print("FORMAT.md's worked example is not example.col")
@@ -24,7 +24,7 @@ def main() -> int:
         blob = path.read_bytes()
         for level in oracle.CODECS[oracle.parse_header(blob)["codec"]][2]:
             _, want = oracle.decode_column(blob, level)
-            got = subprocess.run([tool, "dump", str(path), str(level)], check=True,
+            got = subprocess.run([*tool, "dump", str(path), str(level)], check=True,
                                  stdout=subprocess.PIPE).stdout
             if got != want:
                 first = next((i for i in range(min(len(got), len(want))) if got[i] != want[i]), -1)
