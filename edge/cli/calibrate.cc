@@ -113,7 +113,9 @@ absl::Status Run(const CalibrateOptions& options, const CancelToken& cancel) {
   RETURN_IF_ERROR(WriteFileDurably(picture, ReportSvg(made.report)));
   ASSIGN_OR_RETURN(const auto profile, CodecProfile::Parse(made.profile));
   if (options.json) {
-    PrintJson(ReportJson(made.report, options.out, profile->digest(), made.profile.size()));
+    std::printf(
+        "%s\n",
+        Dump(ReportJson(made.report, options.out, profile->digest(), made.profile.size())).c_str());
   } else {
     std::printf("%sprofile %s\nfile    %s, %s\npicture %s\n", ReportText(made.report).c_str(),
                 DigestToHex(profile->digest()).c_str(), options.out.c_str(),

@@ -189,6 +189,22 @@ TEST_CASE("the rANS twins find the symbol of every slot") {
   }
 }
 
+TEST_CASE("the rANS twins take no word at the lower bound itself") {
+  // Half the slots each: a symbol 0 halves the state, so that every 16th leaves exactly the bound,
+  // also far from the end, where a fast twin works on whole groups.
+  for (uint32_t alphabet : {2u, 17u}) {
+    Stream s;
+    s.length = kRansLanes * 16 * 4;
+    s.frequencies = {std::vector<uint32_t>(alphabet)};
+    s.frequencies[0][0] = s.frequencies[0][1] = kRansFrequencySum / 2;
+    s.table_of_run = {0, 0};
+    s.symbols.assign(2 * s.length, 0);
+    Encode(&s);
+    REQUIRE(s.words.size() == kRansLanes * 8);
+    CheckDecodes(s, 0);
+  }
+}
+
 TEST_CASE("the rANS twins refuse streams cut short, with words left over, or of other states") {
   std::mt19937 rng(4);
   for (uint32_t length : {1u, 31u, 32u, 33u, 96u, 100u}) {
@@ -227,7 +243,8 @@ TEST_CASE("the rANS twins agree on every damaged stream") {
   size_t refused = 0;
   for (int round = 0; round < 3000; ++round) {
     const uint32_t alphabet = round % 2 == 0 ? 16 : 256;
-    Stream s = RandomStream(rng, alphabet, 1 + rng() % 4, 1 + rng() % 6, 1 + rng() % 100);
+    const uint32_t tables = 1 + rng() % 4, runs = 1 + rng() % 6, length = 1 + rng() % 100;
+    Stream s = RandomStream(rng, alphabet, tables, runs, length);
     for (uint32_t k = 1 + rng() % 3; k > 0; --k) {
       if (!s.words.empty() && rng() % 2 == 0) {
         s.words[rng() % s.words.size()] ^= static_cast<uint16_t>(1 + rng() % 65535);
