@@ -30,6 +30,7 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
       "  scripts/peer_venv.sh && sparkv bench prefill --model M.gguf --peer-python "
       ".deps/peer/bin/python\n"
       "  sparkv bench load --model M.gguf --context book.txt --sizes 2048 4096\n"
+      "  sparkv bench codec --model M.gguf --quick\n"
       "--json writes every figure with median, spread, peer, commit and machine; "
       "scripts/bench_report.py draws them.");
   const auto common = [options](CLI::App* command) {
@@ -72,6 +73,13 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
     }
   };
   prefill->callback([run] { run(&RunBenchPrefill); });
+  CLI::App* codec = bench->add_subcommand(
+      "codec",
+      "Every codec: container bytes against fidelity on texts of several kinds, and speeds");
+  common(codec);
+  codec->add_option("--profile", options->profiles,
+                    "codec profiles (sparkv calibrate); none: those of deploy/profiles");
+  codec->callback([run] { run(&RunBenchCodec); });
   load->callback([run] { run(&RunBenchLoad); });
 }
 

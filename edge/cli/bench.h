@@ -1,4 +1,4 @@
-// `sparkv bench prefill|load`: figures beside a peer's, measured in the same run.
+// `sparkv bench prefill|load|codec`: figures beside a peer's, measured in the same run.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,9 +22,10 @@ struct BenchOptions {
   int threads = 0;                    // 0: the machine's cores
   int repetitions = 0;                // 0: 7, or 3 with --quick
   double rtt_ms = 20;
-  std::vector<double> rates_mbit;  // load: besides the balanced rate and its multiples
-  std::vector<uint32_t> sizes;     // tokens; empty: 512, 1024, 2048, 4096
-  uint32_t level = 0;              // load: codec level; 0: the default
+  std::vector<double> rates_mbit;     // load: besides the balanced rate and its multiples
+  std::vector<uint32_t> sizes;        // tokens; empty: 512, 1024, 2048, 4096
+  uint32_t level = 0;                 // load: codec level; 0: the default
+  std::vector<std::string> profiles;  // codec: profile files; empty: those of deploy/profiles
 };
 
 // Adds `bench` and its subcommands to the tool. *exit_status receives the status of the one that
@@ -33,6 +34,7 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
 
 absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures);
 absl::Status RunBenchLoad(const BenchOptions& options, FigureFile* figures);
+absl::Status RunBenchCodec(const BenchOptions& options, FigureFile* figures);
 
 // The benchmark's document: the files given, else the demo document, read whole (at most 16 MiB
 // each).
