@@ -37,7 +37,8 @@ struct Twin {
 absl::Status PackTile(const Twin& twin, const GemmArgs& args, const GgmlTypeInfo& info,
                       size_t column, size_t columns, size_t k, size_t depth, float* rows,
                       float* panels) {
-  const size_t row_bytes = RowBytes(info, args.k), skip = RowBytes(info, k);
+  const size_t row_bytes = args.w_stride > 0 ? args.w_stride : RowBytes(info, args.k);
+  const size_t skip = RowBytes(info, k);
   for (size_t c = 0; c < columns; c += 8) {
     for (size_t i = 0; i < 8; ++i) {
       if (c + i >= columns) {

@@ -27,6 +27,7 @@ size_t GemmScratchFloats(GgmlType type, size_t k);
 struct GemmArgs {
   GgmlType type = GgmlType::kF32;
   const void* w = nullptr;  // [columns] rows of RowBytes(type, k) bytes, row 0 first
+  size_t w_stride = 0;      // bytes between rows of W; 0: RowBytes(type, k)
   size_t columns = 0;
   size_t k = 0;
   const float* x = nullptr;  // [m][ldx], k values of a row count

@@ -85,7 +85,8 @@ absl::Status Decoder::Finish(const BlockResidual& residual, uint32_t layer, uint
         "codec ", std::string(info_.name), ": finishing rows ", begin, "..", end, " of layer ",
         layer, " with ", residual.symbols.size(), " symbols in a column of ", chain->tokens));
   }
-  TransformScratch scratch(s, kFinishRows);
+  TransformScratch scratch(s);
+  transform_.PredictFromTokens(layer, begin, end, *chain, &scratch);
   const auto& exact = residual.exact_tokens;
   for (uint32_t at = begin; at < end; at += kFinishRows) {
     const uint32_t n = std::min(kFinishRows, end - at);

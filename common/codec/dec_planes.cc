@@ -118,8 +118,9 @@ absl::Status ReadFirstPlane(ByteReader& reader, std::span<const kernels::RansTab
   }
   size_t found = 0;
   for (size_t i = 0; i < n; ++i) {
-    values[i] = static_cast<int16_t>(SymbolToValue(symbols[i]));
-    found += symbols[i] == kEscapeSymbol ? 1 : 0;
+    const int s = symbols[i];  // as SymbolToValue, without a branch
+    values[i] = static_cast<int16_t>((s >> 1) ^ -(s & 1));
+    found += s == kEscapeSymbol ? 1 : 0;
   }
   if (found != escapes) {
     return Bad(kWhat, absl::StrCat(found, " escapes in the stream, ", escapes, " values for them"));

@@ -18,26 +18,30 @@ namespace sparkv {
 class TransformChain final : public ColumnChain {
  public:
   uint32_t tokens = 0;
-  size_t ld_input = 0;       // floats between rows of input
-  std::vector<float> input;  // [tokens][ld_input]: what predict(l) is multiplied with
   size_t ld_z = 0;
-  std::vector<float> z;         // [tokens][ld_z]; empty where z is the first part of input
+  std::vector<float> z;  // [tokens][ld_z]
+  size_t ld_u = 0;
+  std::vector<float> u;         // [distinct tokens][ld_u]: token * e
+  std::vector<uint32_t> which;  // [tokens]: the row of u
   std::vector<float> cos, sin;  // [tokens][pairs]
   std::vector<float> back;      // [tokens][pairs]: -sin
 
   // z of row t, [2 * row].
-  float* Z(uint32_t t) { return z.empty() ? &input[t * ld_input] : &z[t * ld_z]; }
-  size_t z_stride() const { return z.empty() ? ld_input : ld_z; }
+  float* Z(uint32_t t) { return &z[t * ld_z]; }
 };
 
-// Rows of the work arrays of one thread.
+// Work arrays of one thread, for rows [begin, end) of a column in strips of kFinishRows.
 class TransformScratch {
  public:
-  TransformScratch(const ProfileShape& shape, uint32_t rows);
-  size_t ld_y = 0;       // floats between rows of y
-  std::vector<float> y;  // [rows][ld_y]
+  explicit TransformScratch(const ProfileShape& shape);
+  size_t ld_y = 0;
+  std::vector<float> y;  // [kFinishRows][ld_y]: what is being made
   size_t ld_x = 0;
-  std::vector<float> x;  // [rows][ld_x]: one group's symbols
+  std::vector<float> x;  // [kFinishRows][ld_x]: one group's symbols
+  size_t ld_below = 0;
+  std::vector<float> below;         // [kFinishRows][ld_below]: projected z
+  std::vector<float> token_part;    // [distinct tokens of the rows][ld_y]
+  std::vector<uint32_t> part_of_u;  // [rows of u]: the row of token_part
   std::vector<float> gemm;
 };
 
@@ -53,6 +57,10 @@ class ResidualTransform {
   // z of rows [begin, begin + n) = k (after RoPE) and v, [n][row] f32.
   void SetZ(uint32_t begin, uint32_t n, const float* k, const float* v, size_t stride,
             TransformChain* chain) const;
+  // What the tokens of rows [begin, end) add to the prediction of `layer`: first, and once for all
+  // strips of the rows.
+  void PredictFromTokens(uint32_t layer, uint32_t begin, uint32_t end, const TransformChain& chain,
+                         TransformScratch* scratch) const;
   // scratch.y rows [0, n) = the prediction for rows [begin, begin + n) of `layer`.
   void Predict(uint32_t layer, uint32_t begin, uint32_t n, TransformChain* chain,
                TransformScratch* scratch) const;

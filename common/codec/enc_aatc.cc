@@ -102,7 +102,8 @@ void Encoder::QuantizeRows(const ColumnInput& in, uint32_t layer, uint32_t begin
   const uint32_t refinements = s.planes - 1;
   const float last_step = s.step / static_cast<float>(Pow3(refinements));
   const float most = static_cast<float>(kMaxFirstMagnitude) * static_cast<float>(Pow3(refinements));
-  TransformScratch scratch(s, kFinishRows);
+  TransformScratch scratch(s);
+  transform_.PredictFromTokens(layer, begin, end, *chain, &scratch);
   const size_t ld = kernels::GemmStride(wide);
   std::vector<float> rows(kFinishRows * ld), rest(kFinishRows * scratch.ld_x),
       coefficients(size_t{kFinishRows} * s.group);

@@ -106,9 +106,15 @@ void WriteFirstPlane(const CodecProfile& profile, uint32_t layer, uint32_t runs,
 // Frequency and first slot of the three ways of a refinement.
 struct Ways {
   std::array<uint32_t, 3> f, start;
+  std::array<uint64_t, 3> reciprocal;  // see RansEncode
   Ways() = default;
-  Ways(uint32_t a, uint32_t b) : f{a, b, kRansFrequencySum - a - b}, start{0, a, a + b} {}
+  Ways(uint32_t a, uint32_t b) : f{a, b, kRansFrequencySum - a - b}, start{0, a, a + b} {
+    for (int i = 0; i < 3; ++i) {
+      reciprocal[i] = f[i] > 0 ? ((uint64_t{1} << 44) - 1) / f[i] + 1 : 0;
+    }
+  }
 };
+__extension__ using Wide = unsigned __int128;
 
 // Which of the slots' three parts refines `coarse` to `fine`.
 uint32_t WayOf(int32_t coarse, int32_t fine) {
@@ -171,7 +177,7 @@ void WriteRefinement(uint32_t runs, uint32_t length, const int16_t* coarse, cons
         coded.words.push_back(static_cast<uint16_t>(x));
         x >>= 16;
       }
-      const uint32_t quotient = x / f;
+      const auto quotient = static_cast<uint32_t>((Wide{x} * w.reciprocal[way]) >> 44);
       x = (quotient << kRansFrequencyBits) + (x - quotient * f) + w.start[way];
     }
   }

@@ -74,6 +74,6 @@ class ResidualDecoder {
                               uint32_t end, ColumnChain* chain, RowSink* sink) const = 0;
 };
 
-inline constexpr uint32_t kFinishRows = 128;  // rows that are finished together
+inline constexpr uint32_t kFinishRows = 256;  // rows that are finished together
 
 }  // namespace sparkv

@@ -25,10 +25,25 @@ inline constexpr uint32_t ValueToSymbol(int32_t value) {
 inline constexpr uint32_t Pow3(uint32_t n) { return n == 0 ? 1 : 3 * Pow3(n - 1); }
 // The value `refinements` planes before: of the three values that refine one, the middle one is its
 // triple.
-inline constexpr int32_t Coarser(int32_t value, uint32_t refinements) {
-  const auto factor = static_cast<int32_t>(Pow3(refinements));
-  const int32_t magnitude = ((value < 0 ? -value : value) + factor / 2) / factor;
+template <uint32_t kRefinements>
+constexpr int32_t CoarserBy(int32_t value) {
+  constexpr auto kFactor = static_cast<int32_t>(Pow3(kRefinements));
+  const int32_t magnitude = ((value < 0 ? -value : value) + kFactor / 2) / kFactor;
   return value < 0 ? -magnitude : magnitude;
+}
+inline constexpr int32_t Coarser(int32_t value, uint32_t refinements) {
+  switch (refinements) {
+    case 0:
+      return value;
+    case 1:
+      return CoarserBy<1>(value);
+    case 2:
+      return CoarserBy<2>(value);
+    case 3:
+      return CoarserBy<3>(value);
+    default:
+      return CoarserBy<4>(value);
+  }
 }
 
 // Models of a refinement plane: frequency of a zero becoming +1 ...
