@@ -30,7 +30,9 @@ inline constexpr uint64_t kMaxProfileBytes = 1u << 28;
 inline constexpr uint32_t kMaxModelWidth = 1u << 16;  // d_model
 inline constexpr uint32_t kMaxTransformGroup = 1024;  // values transformed together
 inline constexpr uint32_t kMaxPredictionRank = 1024;  // of either kind
-inline constexpr uint32_t kProfileTables = 64;        // frequency tables of the first plane
+inline constexpr float kMinProfileStep = 0x1p-60f, kMaxProfileStep = 0x1p60f;
+inline constexpr double kMaxRopeFrequency = 1024;  // in magnitude
+inline constexpr uint32_t kProfileTables = 64;     // frequency tables of the first plane
 inline constexpr uint32_t kProfileSymbols =
     256;  // of a table; the last one is the escape, which every table has
 inline constexpr uint64_t kProfilePreludeBytes = 92;
