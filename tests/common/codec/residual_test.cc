@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -23,6 +24,7 @@
 #include "kernels/gguf_dequant.h"
 #include "tests/catch.h"
 #include "tests/common/codec/codec_testing.h"
+#include "tests/testing/count_allocations.h"
 #include "tests/testing/tiny_profile.h"
 
 namespace sparkv {
@@ -353,6 +355,8 @@ TEST_CASE("aatc: another profile, codec, shape or layer is refused") {
   // Layer 0's planes hold nothing, all others something.
   CHECK(read(0, c.shape, planes[1], 1) == absl::StatusCode::kDataLoss);
   CHECK(read(1, c.shape, planes[0], 1) == absl::StatusCode::kDataLoss);
+  CHECK(read(1, c.shape, planes[2], 5) == absl::StatusCode::kDataLoss);
+  CHECK(read(2, c.shape, planes[1], 5) == absl::StatusCode::kDataLoss);
   CHECK(read(3, c.shape, planes[1], 5) == absl::StatusCode::kInvalidArgument);
   CHECK(read(1, {1, 20, 32}, planes[1], 5) == absl::StatusCode::kInvalidArgument);
   CHECK(read(1, {2, 20, 17}, planes[1], 5) == absl::StatusCode::kInvalidArgument);
@@ -573,6 +577,45 @@ TEST_CASE("aatc: counts, indices, numbers and fillings out of range name what is
   refused(bad, "");
   bad.tag = std::string("\x07\x01", 2);
   refused(bad, "");
+}
+
+TEST_CASE("aatc: no bytes make the decoder take more memory than it says") {
+  const Coded coded(TinyProfileOptions{});
+  TinyColumn c(coded.options.geometry, 60, 0, 14);
+  c.v[1][c.shape.head_dim * 6 + 5] = kernels::FloatToHalf(120.0f);
+  const Planes planes = coded.Encode(c);
+  // The result and what dec_planes.h says beyond it; some for a message.
+  const size_t limit = 6 * c.shape.elements() + 16 * 64 + 2000;
+  std::mt19937 rng(15);
+  size_t refused = 0, largest = 0;
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<std::string> bad = planes[1];
+    for (uint32_t n = rng() % 3; n > 0; --n) {
+      std::string& plane = bad[rng() % 5];
+      // Counts stand at the front.
+      plane[rng() % (rng() % 2 == 0 ? 20 : plane.size())] = static_cast<char>(rng());
+    }
+    testing::allocated_bytes = 0;
+    const auto block = coded.decoder->Read(1, c.shape, testing::Views(bad, 5));
+    const size_t taken = testing::allocated_bytes;
+    REQUIRE(taken <= limit + bad[0].size());
+    largest = std::max(largest, taken);
+    refused += block.ok() ? 0 : 1;
+  }
+  CHECK(refused > 2000);
+  CHECK((largest == 0 || largest > 6 * c.shape.elements()));  // 0: a sanitizer counts
+  const std::string profile(coded.profile->bytes());
+  for (int round = 0; round < 300; ++round) {
+    std::string bytes = profile;
+    for (int n = 0; n < 3; ++n) bytes[12 + rng() % 60] = static_cast<char>(rng());
+    const auto n = static_cast<uint32_t>(bytes.size());
+    std::memcpy(bytes.data() + 12, &n, 4);
+    const uint32_t crc = Crc32c(AsBytes(bytes).first(bytes.size() - 4));
+    std::memcpy(bytes.data() + bytes.size() - 4, &crc, 4);
+    testing::allocated_bytes = 0;
+    (void)CodecProfile::Parse(std::move(bytes));
+    REQUIRE(testing::allocated_bytes < 100000 + profile.size());
+  }
 }
 
 TEST_CASE("bit strings: Elias gamma codes") {
