@@ -148,10 +148,11 @@ absl::Status ReadFirstPlane(ByteReader& reader, std::span<const kernels::RansTab
   return absl::OkStatus();
 }
 
-absl::Status ReadThirds(ByteReader& reader, uint32_t runs, uint32_t length, int16_t* values) {
-  constexpr std::string_view kWhat = "refinement plane";
+absl::Status ReadThirds(ByteReader& reader, size_t plane, uint32_t runs, uint32_t length,
+                        int16_t* values) {
+  const std::string what = absl::StrCat("refinement plane ", plane);
   std::vector<kernels::ThirdsModel> models(runs);
-  RETURN_IF_ERROR(ReadNumbers(reader, kWhat, [&](NumberReader& numbers) {
+  RETURN_IF_ERROR(ReadNumbers(reader, what, [&](NumberReader& numbers) {
     uint32_t zero = 0, other = 0;
     for (kernels::ThirdsModel& model : models) {
       if (!numbers.Next(zero, kZeroModels, &zero) || !numbers.Next(other, kOtherModels, &other)) {
@@ -161,9 +162,9 @@ absl::Status ReadThirds(ByteReader& reader, uint32_t runs, uint32_t length, int1
     }
     return true;
   }));
-  ASSIGN_OR_RETURN(const Stream stream, ReadStream(reader, length, kWhat));
+  ASSIGN_OR_RETURN(const Stream stream, ReadStream(reader, length, what));
   if (!kernels::RansThirds({models, length, stream.states, stream.words}, values)) {
-    return Bad(kWhat, "the rANS stream does not end where it should");
+    return Bad(what, "the rANS stream does not end where it should");
   }
   return absl::OkStatus();
 }
@@ -207,7 +208,7 @@ absl::StatusOr<BlockResidual> ReadResidual(const CodecInfo& info, const CodecPro
       RETURN_IF_ERROR(ReadFirstPlane(reader, tables, profile.frequencies(), profile.layer(layer),
                                      runs, shape.tokens, out.symbols.data()));
     } else {
-      RETURN_IF_ERROR(ReadThirds(reader, runs, shape.tokens, out.symbols.data()));
+      RETURN_IF_ERROR(ReadThirds(reader, p, runs, shape.tokens, out.symbols.data()));
     }
     RETURN_IF_ERROR(CheckPlaneEnd(reader, info, static_cast<int>(p)));
   }

@@ -86,8 +86,8 @@ struct ProfileLayer {
 class CodecProfile {
  public:
   // Checks everything. DataLoss for bytes that are no profile or damaged (then at most
-  // kMaxProfileBytes were looked at and less than their size + 100 KB allocated), FailedPrecondition
-  // for another version.
+  // kMaxProfileBytes were looked at and less than their size + 100 KB allocated),
+  // FailedPrecondition for another version.
   static absl::StatusOr<std::shared_ptr<const CodecProfile>> Parse(std::string bytes);
 
   const ProfileShape& shape() const { return shape_; }
