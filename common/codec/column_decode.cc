@@ -53,10 +53,11 @@ absl::Status DecodeColumn(const BlockDecoder* blocks_decoder,
   const KvGeometry& g = cache->geometry();
   const auto rows = static_cast<uint32_t>(tokens.size());
   const BlockShape shape{g.kv_heads, rows, g.head_dim};
-  if (blocks.size() != g.layers || first_token + rows > cache->tokens()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "decoding ", blocks.size(), " layers into rows ", first_token, "..", first_token + rows,
-        " of a cache of ", g.layers, " layers and ", cache->tokens(), " tokens"));
+  const uint64_t last = uint64_t{first_token} + rows;
+  if (blocks.size() != g.layers || last > cache->tokens()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("decoding ", blocks.size(), " layers into rows ", first_token, "..", last,
+                     " of a cache of ", g.layers, " layers and ", cache->tokens(), " tokens"));
   }
   absl::Mutex mutex;
   absl::Status status;
@@ -77,13 +78,16 @@ absl::Status DecodeColumn(const BlockDecoder* blocks_decoder,
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<ColumnChain> chain,
                    residual_decoder->Begin(first_token, tokens));
-  RestartChain(*residual_decoder, *cache, 0, first_token, 0, rows, chain.get());
-  for (uint32_t l = 1; l < g.layers; ++l) {
+  for (uint32_t l = 0; l < g.layers; ++l) {
+    if (l == 0 && blocks[0].empty()) continue;  // not fetched
     const absl::StatusOr<BlockResidual> residual = residual_decoder->Read(l, shape, blocks[l]);
     if (!residual.ok()) {
       return absl::Status(residual.status().code(),
                           absl::StrCat("layer ", l, ": ", residual.status().message()));
     }
+    if (l == 0) continue;
+    // Only now is the cache known to have the profile's shape.
+    if (l == 1) RestartChain(*residual_decoder, *cache, 0, first_token, 0, rows, chain.get());
     CacheRowSink sink(cache, l, first_token);
     RETURN_IF_ERROR(ForStrips(pool, rows, [&](uint32_t begin, uint32_t end) {
       return residual_decoder->Finish(*residual, l, begin, end, chain.get(), &sink);

@@ -37,8 +37,8 @@ void RestartChain(const ResidualDecoder& decoder, const KvCache& cache, uint32_t
 
 // blocks [layers][planes of a level] of one column into rows [first_token, + tokens) of the cache,
 // which must reach so far. The decoder of the two is used that is not null; for a residual decoder
-// the cache must hold the rows of layer 0 already. Uses the pool's threads too (null: the caller
-// alone).
+// the cache must hold the rows of layer 0 already, and the planes of layer 0 may be left out. Uses
+// the pool's threads too (null: the caller alone).
 absl::Status DecodeColumn(const BlockDecoder* blocks_decoder,
                           const ResidualDecoder* residual_decoder,
                           std::span<const std::vector<std::span<const uint8_t>>> blocks,

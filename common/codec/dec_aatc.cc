@@ -110,7 +110,11 @@ absl::Status Decoder::Finish(const BlockResidual& residual, uint32_t layer, uint
     transform_.Rotate(at, n, *chain, &scratch);
     for (uint32_t i = 0; i < n; ++i) {
       float* row = &scratch.y[i * scratch.ld_y];
-      for (size_t j = 0; j < wide; ++j) row[j] = std::min(std::max(row[j], -kMaxHalf), kMaxHalf);
+      for (size_t j = 0; j < wide; ++j) {
+        // Written so that a NaN, which only an absurd profile makes, becomes a number too.
+        const float x = row[j] > -kMaxHalf ? row[j] : -kMaxHalf;
+        row[j] = x < kMaxHalf ? x : kMaxHalf;
+      }
     }
     for (auto e = first; e != last; ++e) {
       CopyExact(residual, static_cast<size_t>(e - exact.begin()),

@@ -10,7 +10,7 @@
 #include "common/codec/dec_block.h"
 #include "common/codec/rans_common.h"
 #include "common/codec/residual_common.h"
-#include "kernels/rans_refine.h"
+#include "kernels/rans_thirds.h"
 
 namespace sparkv {
 namespace {
@@ -46,17 +46,17 @@ absl::Status ReadExact(ByteReader& reader, const BlockShape& shape, BlockResidua
   return absl::OkStatus();
 }
 
-// Steps from number to number, each (value + step) modulo `modulo`.
+// Steps from number to number: each one is (number before + step) modulo `modulo`, and there are as
+// many steps as numbers, so that no number can be written in two ways.
 class NumberReader {
  public:
   explicit NumberReader(std::span<const uint8_t> bytes) : bits_(bytes) {}
   bool Next(uint32_t from, uint32_t modulo, uint32_t* number) {
     uint32_t gamma = 0;
-    if (!bits_.ReadGamma(kMaxGammaBits, &gamma)) return false;
-    const int32_t step = SymbolToValue(gamma - 1);
-    const int32_t m = static_cast<int32_t>(modulo);
-    if (step <= -m || step >= m) return false;
-    *number = static_cast<uint32_t>((static_cast<int32_t>(from) + step + m) % m);
+    if (!bits_.ReadGamma(kMaxGammaBits, &gamma) || gamma > modulo) return false;
+    const auto m = static_cast<int32_t>(modulo);
+    *number =
+        static_cast<uint32_t>((static_cast<int32_t>(from) + SymbolToValue(gamma - 1) + m) % m);
     return true;
   }
   const BitReader& bits() const { return bits_; }
@@ -90,8 +90,8 @@ absl::Status ReadNumbers(ByteReader& reader, std::string_view what, Next next) {
 }
 
 absl::Status ReadFirstPlane(ByteReader& reader, std::span<const kernels::RansTable> tables,
-                            const ProfileLayer& layer, uint32_t runs, uint32_t length,
-                            int16_t* values) {
+                            std::span<const uint32_t> frequencies, const ProfileLayer& layer,
+                            uint32_t runs, uint32_t length, int16_t* values) {
   constexpr std::string_view kWhat = "first plane";
   ASSIGN_OR_RETURN(const uint32_t escapes, reader.Read<uint32_t>(kWhat));
   ASSIGN_OR_RETURN(const auto escaped, reader.ReadBytes(uint64_t{6} * escapes, kWhat));
@@ -138,18 +138,24 @@ absl::Status ReadFirstPlane(ByteReader& reader, std::span<const kernels::RansTab
       return Bad(kWhat, absl::StrCat("escape ", i, " is ", value, "; allowed -", kMaxFirstMagnitude,
                                      "..", kMaxFirstMagnitude));
     }
+    if (value >= -kMaxSymbolMagnitude && value <= kMaxSymbolMagnitude &&
+        frequencies[size_t{table_of_run[index / length]} * kProfileSymbols + ValueToSymbol(value)] >
+            0) {
+      return Bad(kWhat, absl::StrCat("escape ", i, " is ", value, ", which has a symbol"));
+    }
     values[index] = value;
     least = size_t{index} + 1;
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadRefinement(ByteReader& reader, uint32_t runs, uint32_t length, int16_t* values) {
-  constexpr std::string_view kWhat = "refinement plane";
-  std::vector<kernels::RefineModel> models(runs);
-  RETURN_IF_ERROR(ReadNumbers(reader, kWhat, [&](NumberReader& numbers) {
+absl::Status ReadThirds(ByteReader& reader, size_t plane, uint32_t runs, uint32_t length,
+                        int16_t* values) {
+  const std::string what = absl::StrCat("refinement plane ", plane);
+  std::vector<kernels::ThirdsModel> models(runs);
+  RETURN_IF_ERROR(ReadNumbers(reader, what, [&](NumberReader& numbers) {
     uint32_t zero = 0, other = 0;
-    for (kernels::RefineModel& model : models) {
+    for (kernels::ThirdsModel& model : models) {
       if (!numbers.Next(zero, kZeroModels, &zero) || !numbers.Next(other, kOtherModels, &other)) {
         return false;
       }
@@ -157,9 +163,9 @@ absl::Status ReadRefinement(ByteReader& reader, uint32_t runs, uint32_t length, 
     }
     return true;
   }));
-  ASSIGN_OR_RETURN(const Stream stream, ReadStream(reader, length, kWhat));
-  if (!kernels::RansRefine({models, length, stream.states, stream.words}, values)) {
-    return Bad(kWhat, "the rANS stream does not end where it should");
+  ASSIGN_OR_RETURN(const Stream stream, ReadStream(reader, length, what));
+  if (!kernels::RansThirds({models, length, stream.states, stream.words}, values)) {
+    return Bad(what, "the rANS stream does not end where it should");
   }
   return absl::OkStatus();
 }
@@ -179,28 +185,31 @@ absl::StatusOr<BlockResidual> ReadResidual(const CodecInfo& info, const CodecPro
                                            uint32_t layer, const BlockShape& shape,
                                            std::span<const std::span<const uint8_t>> planes) {
   RETURN_IF_ERROR(CheckDecodeCall(info, shape, planes.size()));
-  if (layer == 0 || layer >= profile.shape().geometry.layers ||
+  if (layer >= profile.shape().geometry.layers ||
       shape.kv_heads != profile.shape().geometry.kv_heads ||
       shape.head_dim != profile.shape().geometry.head_dim) {
     return absl::InvalidArgumentError(absl::StrCat(
         "codec ", std::string(info.name), ": a block of layer ", layer, " with ", shape.kv_heads,
-        " KV heads of ", shape.head_dim, "; the profile is for layers 1..",
+        " KV heads of ", shape.head_dim, "; the profile is for layers 0..",
         profile.shape().geometry.layers - 1, " with ", profile.shape().geometry.kv_heads, " of ",
         profile.shape().geometry.head_dim));
   }
   const uint32_t runs = 2 * shape.kv_heads * shape.head_dim;
   BlockResidual out;
   out.planes = static_cast<uint32_t>(planes.size());
+  // Layer 0 is computed, so its planes are tags alone.
   for (size_t p = 0; p < planes.size(); ++p) {
     ByteReader reader(planes[p]);
     RETURN_IF_ERROR(ReadPlaneTag(reader, info, static_cast<int>(p)));
-    if (p == 0) {
+    if (layer == 0) {
+      // nothing
+    } else if (p == 0) {
       RETURN_IF_ERROR(ReadExact(reader, shape, &out));
       out.symbols.resize(size_t{runs} * shape.tokens);
-      RETURN_IF_ERROR(ReadFirstPlane(reader, tables, profile.layer(layer), runs, shape.tokens,
-                                     out.symbols.data()));
+      RETURN_IF_ERROR(ReadFirstPlane(reader, tables, profile.frequencies(), profile.layer(layer),
+                                     runs, shape.tokens, out.symbols.data()));
     } else {
-      RETURN_IF_ERROR(ReadRefinement(reader, runs, shape.tokens, out.symbols.data()));
+      RETURN_IF_ERROR(ReadThirds(reader, p, runs, shape.tokens, out.symbols.data()));
     }
     RETURN_IF_ERROR(CheckPlaneEnd(reader, info, static_cast<int>(p)));
   }

@@ -15,8 +15,9 @@ namespace sparkv {
 // A profile's tables laid out for decoding: 1 MiB.
 std::unique_ptr<kernels::RansTable[]> BuildProfileTables(const CodecProfile& profile);
 
-// Entropy decoding of the planes of one level of a block of layer `layer` >= 1. Any bytes are safe:
-// DataLoss. Extra memory: the result and 2 * shape.elements() bytes.
+// Entropy decoding of the planes of one level of a block. Any bytes are safe: DataLoss. The planes
+// of layer 0 hold nothing, and neither does the result. Extra memory: the result and 2 *
+// shape.elements() bytes, 16 for each of the 2 * kv_heads * head_dim runs.
 absl::StatusOr<BlockResidual> ReadResidual(const CodecInfo& info, const CodecProfile& profile,
                                            std::span<const kernels::RansTable> tables,
                                            uint32_t layer, const BlockShape& shape,

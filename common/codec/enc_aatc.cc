@@ -135,8 +135,9 @@ void Encoder::QuantizeRows(const ColumnInput& in, uint32_t layer, uint32_t begin
         int16_t* out = symbols + (size_t{g} * s.group + c) * in.shape.tokens + at;
         for (uint32_t i = 0; i < n; ++i) {
           const float q = std::nearbyint(coefficients[size_t{i} * s.group + c] / last_step);
-          if (!(std::abs(q) <= most)) exact[at + i] = 1;
-          out[i] = static_cast<int16_t>(std::min(std::max(q, -most), most));
+          const bool fits = std::abs(q) <= most;  // not so for a NaN
+          if (!fits) exact[at + i] = 1;
+          out[i] = fits ? static_cast<int16_t>(q) : int16_t{0};
         }
       }
     }

@@ -36,7 +36,7 @@ void WriteTag(const CodecInfo& info, size_t plane, ByteWriter& out) {
 void WriteNumber(uint32_t from, uint32_t to, uint32_t modulo, BitWriter& bits) {
   const auto m = static_cast<int32_t>(modulo);
   int32_t step = static_cast<int32_t>(to) - static_cast<int32_t>(from);
-  if (step > m / 2) step -= m;
+  if (step > (m - 1) / 2) step -= m;
   if (step < -(m / 2)) step += m;
   bits.WriteGamma(ValueToSymbol(step) + 1);
 }
@@ -123,8 +123,8 @@ uint32_t WayOf(int32_t coarse, int32_t fine) {
   return static_cast<uint32_t>((coarse < 0 ? -change : change) + 1);
 }
 
-void WriteRefinement(uint32_t runs, uint32_t length, const int16_t* coarse, const int16_t* fine,
-                     ByteWriter& out) {
+void WriteThirds(uint32_t runs, uint32_t length, const int16_t* coarse, const int16_t* fine,
+                 ByteWriter& out) {
   BitWriter numbers;
   std::vector<std::array<Ways, 2>> ways(runs);  // of a zero, of another value
   uint32_t zero = 0, other = 0;
@@ -215,7 +215,7 @@ std::vector<std::string> WritePlanes(const CodecInfo& info, const CodecProfile& 
       for (const uint16_t bits : block.exact) plane.Write(bits);
       WriteFirstPlane(profile, layer, runs, tokens, fine.data(), plane);
     } else {
-      WriteRefinement(runs, tokens, coarse.data(), fine.data(), plane);
+      WriteThirds(runs, tokens, coarse.data(), fine.data(), plane);
     }
     out.push_back(plane.Take());
     std::swap(coarse, fine);

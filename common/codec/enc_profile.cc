@@ -26,6 +26,11 @@ absl::StatusOr<std::string> WriteProfile(const ProfileContent& content) {
                                                    " layers and ", content.frequencies.size(),
                                                    " frequencies"));
   }
+  const auto beyond_16_bits = [](uint32_t v) { return v > 0xFFFF; };
+  if (beyond_16_bits(s.codec_version) ||
+      std::any_of(content.frequencies.begin(), content.frequencies.end(), beyond_16_bits)) {
+    return absl::InvalidArgumentError("profile: the codec version or a frequency is above 65535");
+  }
   ByteWriter out;
   out.WriteBytes(std::string_view(kProfileMagic, sizeof(kProfileMagic)));
   out.Write<uint16_t>(kProfileFormatVersion);

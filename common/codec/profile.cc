@@ -98,12 +98,14 @@ absl::Status ProfileShape::Validate() const {
   }
   RETURN_IF_ERROR(check(frequency.size(), 0, geometry.head_dim / 2, 1, "rope pairs"));
   for (const double f : frequency) {
-    if (!std::isfinite(f))
-      return absl::InvalidArgumentError("profile: a rope frequency is not finite");
+    if (!(std::abs(f) <= kMaxRopeFrequency)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("profile: a rope frequency is ", f, "; allowed up to ", kMaxRopeFrequency));
+    }
   }
-  if (!std::isfinite(step) || step <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("profile: step is ", step, "; allowed: above 0"));
+  if (!(step >= kMinProfileStep && step <= kMaxProfileStep)) {
+    return absl::InvalidArgumentError(absl::StrCat("profile: step is ", step, "; allowed ",
+                                                   kMinProfileStep, "..", kMaxProfileStep));
   }
   if (FileBytes() > kMaxProfileBytes) {
     return absl::InvalidArgumentError(

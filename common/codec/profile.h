@@ -30,7 +30,9 @@ inline constexpr uint64_t kMaxProfileBytes = 1u << 28;
 inline constexpr uint32_t kMaxModelWidth = 1u << 16;  // d_model
 inline constexpr uint32_t kMaxTransformGroup = 1024;  // values transformed together
 inline constexpr uint32_t kMaxPredictionRank = 1024;  // of either kind
-inline constexpr uint32_t kProfileTables = 64;        // frequency tables of the first plane
+inline constexpr float kMinProfileStep = 0x1p-60f, kMaxProfileStep = 0x1p60f;
+inline constexpr double kMaxRopeFrequency = 1024;  // in magnitude
+inline constexpr uint32_t kProfileTables = 64;     // frequency tables of the first plane
 inline constexpr uint32_t kProfileSymbols =
     256;  // of a table; the last one is the escape, which every table has
 inline constexpr uint64_t kProfilePreludeBytes = 92;
@@ -84,8 +86,8 @@ struct ProfileLayer {
 class CodecProfile {
  public:
   // Checks everything. DataLoss for bytes that are no profile or damaged (then at most
-  // kMaxProfileBytes were looked at and nothing larger than they are allocated), FailedPrecondition
-  // for another version.
+  // kMaxProfileBytes were looked at and less than their size + 100 KB allocated),
+  // FailedPrecondition for another version.
   static absl::StatusOr<std::shared_ptr<const CodecProfile>> Parse(std::string bytes);
 
   const ProfileShape& shape() const { return shape_; }

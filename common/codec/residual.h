@@ -55,7 +55,8 @@ class ResidualDecoder {
   // Whether Finish needs the block below.
   virtual bool predicts() const = 0;
 
-  // Step 1, of a block of `layer` >= 1. Errors as of BlockDecoder::DecodeBlock.
+  // Step 1. Errors as of BlockDecoder::DecodeBlock, and InvalidArgument for a block that the
+  // profile is not for. Layer 0, which is computed, gives an empty result.
   virtual absl::StatusOr<BlockResidual> Read(
       uint32_t layer, const BlockShape& shape,
       std::span<const std::span<const uint8_t>> planes) const = 0;

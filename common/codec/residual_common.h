@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "kernels/rans_refine.h"
-
 namespace sparkv {
 
 inline constexpr uint32_t kMaxResidualPlanes = 5;
@@ -60,8 +58,8 @@ inline constexpr OtherModel kOther[] = {{1365, 1366}, {1497, 1361}, {1620, 1350}
                                         {1940, 1293}, {2158, 1233}, {2341, 1170}, {2626, 1050}};
 inline constexpr uint32_t kOtherModels = sizeof(kOther) / sizeof(kOther[0]);
 
-// Table and model numbers are written as differences in zigzag order, z = 0, 1, 2 ... for 0, -1, 1
-// ..., each as an Elias gamma code of z + 1.
-inline constexpr int kMaxGammaBits = 12;  // below the leading one
+// A table or model number, one of m, is written as its difference to another modulo m, in zigzag
+// order: z = 0, 1, 2 ... below m for 0, -1, 1 ..., as an Elias gamma code of z + 1.
+inline constexpr int kMaxGammaBits = 6;  // below the leading one: m is at most 64
 
 }  // namespace sparkv

@@ -3,8 +3,9 @@
 
 usage: check_codec_deps.py ROOT
 
-Every file of target sparkv_codec_dec, and every header it reaches, must include no enc_* header; an
-enc_* file must not be listed in that target; every file must belong to exactly one target.
+Every file of target sparkv_codec_dec, every header that is no enc_* one, and every header they reach,
+must include no enc_* header; an enc_* file must not be listed in that target; every file must belong to
+exactly one target.
 """
 import pathlib
 import re
@@ -34,6 +35,9 @@ def main() -> int:
     for name in targets["sparkv_codec_dec"]:
         if name.startswith("enc_"):
             bad.append(f"sparkv_codec_dec lists {name}")
+    # Headers too, whether a file of the decoder includes them by now or not.
+    headers = sorted(p.name for p in folder.glob("*.h") if not p.name.startswith("enc_"))
+    for name in targets["sparkv_codec_dec"] + headers:
         for path in sorted(reached(root, f"common/codec/{name}")):
             if path.startswith("common/codec/enc_"):
                 bad.append(f"{name} reaches {path}")

@@ -1,44 +1,20 @@
 // Malformed files: cases on which other readers crashed, aborted or took all memory, and their
 // kinds.
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "common/gguf/gguf_reader.h"
 #include "tests/catch.h"
 #include "tests/common/gguf/gguf_bytes.h"
+#include "tests/testing/count_allocations.h"
 
 using namespace sparkv;
+using sparkv::testing::allocated_bytes;
 using sparkv::testing::GgufBytes;
 using sparkv::testing::GgufString;
 using sparkv::testing::ParsedGguf;
 using sparkv::testing::Raw;
-
-namespace {
-// Bytes that this thread asked for since the counter was set to 0.
-thread_local size_t allocated_bytes = 0;
-}  // namespace
-
-// Sanitizers bring their own operators; under them the counter stays 0 and nothing is measured.
-#if defined(__has_feature)
-#define SPARKV_HAS_FEATURE(x) __has_feature(x)
-#else
-#define SPARKV_HAS_FEATURE(x) 0
-#endif
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
-    !SPARKV_HAS_FEATURE(address_sanitizer) && !SPARKV_HAS_FEATURE(thread_sanitizer)
-// Not inlined: the compiler would see free() on what new returned and warn.
-__attribute__((noinline)) void* operator new(size_t n) {
-  allocated_bytes += n;
-  void* p = std::malloc(n == 0 ? 1 : n);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-__attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
-__attribute__((noinline)) void operator delete(void* p, size_t) noexcept { std::free(p); }
-#endif
 
 namespace {
 

@@ -1,66 +1,14 @@
-#include "kernels/rans_refine.h"
-
-#include <algorithm>
-#include <cstring>
-
-#include "kernels/cpu_features.h"
-#include "kernels/rans_constants.h"
+// The AVX2 twin of RansThirds: 32 lanes are four registers.
+#include "kernels/rans_thirds_cpu.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#endif
 
-namespace sparkv::kernels {
+#include <algorithm>
+
+namespace sparkv::kernels::internal {
 namespace {
 
-bool LoadStates(const RefineInput& in, uint32_t* x) {
-  const uint32_t n = std::min(kRansLanes, in.length);
-  if (in.states.size() != size_t{4} * n) return false;
-  std::fill_n(x, kRansLanes, kRansLowerBound);
-  std::memcpy(x, in.states.data(), size_t{4} * n);
-  return std::all_of(x, x + n, [](uint32_t s) { return s >= kRansLowerBound; });
-}
-
-bool AtEnd(const uint32_t* x, const uint8_t* next, const uint8_t* end) {
-  return next == end &&
-         std::all_of(x, x + kRansLanes, [](uint32_t s) { return s == kRansLowerBound; });
-}
-
-// The next n <= 32 values, one for each lane from lane 0. False when the words run out.
-inline bool RefineGroup(const RefineModel& model, uint32_t n, uint32_t* x, const uint8_t** words,
-                        const uint8_t* end, int16_t* values) {
-  const uint8_t* next = *words;
-  for (uint32_t i = 0; i < n; ++i) {
-    const int32_t b = values[i];
-    const uint32_t slot = x[i] & (kRansFrequencySum - 1);
-    const uint32_t t1 = b == 0 ? model.zero_to_one : model.inward;
-    const uint32_t t2 = b == 0 ? 2u * model.zero_to_one : uint32_t{model.inward} + model.same;
-    const bool past1 = slot >= t1, past2 = slot >= t2;
-    const uint32_t start = past2 ? t2 : past1 ? t1 : 0;
-    const uint32_t f = past2 ? kRansFrequencySum - t2 : past1 ? t2 - t1 : t1;
-    uint32_t s = f * (x[i] >> kRansFrequencyBits) + slot - start;
-    if (s < kRansLowerBound) {
-      if (end - next < 2) return false;
-      uint16_t word;
-      std::memcpy(&word, next, 2);
-      next += 2;
-      s = (s << 16) | word;
-    }
-    x[i] = s;
-    const int32_t sign = b < 0 ? -1 : 1;
-    const int32_t change = b == 0 ? (past2   ? 0
-                                     : past1 ? -1
-                                             : 1)
-                                  : (past2   ? sign
-                                     : past1 ? 0
-                                             : -sign);
-    values[i] = static_cast<int16_t>(3 * b + change);
-  }
-  *words = next;
-  return true;
-}
-
-#if defined(__x86_64__)
 #define SPARKV_AVX2 __attribute__((target("avx2,popcnt")))
 
 // For each 8-bit mask of lanes that take a word: where in the next 8 words each lane's word is.
@@ -124,12 +72,14 @@ SPARKV_AVX2 inline void StepAvx2(const Thresholds& t, __m256i* x, const uint8_t*
                    _mm_packs_epi32(_mm256_castsi256_si128(out), _mm256_extracti128_si256(out, 1)));
 }
 
-SPARKV_AVX2 bool RansRefineAvx2(const RefineInput& in, int16_t* values) {
+}  // namespace
+
+SPARKV_AVX2 bool RansThirdsAvx2(const ThirdsInput& in, int16_t* values) {
   uint32_t lanes[kRansLanes];
-  if (!LoadStates(in, lanes)) return false;
+  if (!LoadThirdsStates(in, lanes)) return false;
   const uint8_t* next = in.words.data();
   const uint8_t* const end = next + in.words.size();
-  for (const RefineModel& model : in.model_of_run) {
+  for (const ThirdsModel& model : in.model_of_run) {
     const Thresholds t{_mm256_set1_epi32(model.zero_to_one),
                        _mm256_set1_epi32(2 * model.zero_to_one), _mm256_set1_epi32(model.inward),
                        _mm256_set1_epi32(model.inward + model.same)};
@@ -138,8 +88,7 @@ SPARKV_AVX2 bool RansRefineAvx2(const RefineInput& in, int16_t* values) {
       x[v] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lanes + 8 * v));
     }
     uint32_t done = 0;
-    // A group takes at most 32 words; each step may look at up to 8 words behind what it takes.
-    for (; in.length - done >= 32 && end - next >= 2 * (32 + 8); done += 32) {
+    for (; in.length - done >= kRansLanes && end - next >= kThirdsGroupBytes; done += kRansLanes) {
       for (int v = 0; v < 4; ++v) StepAvx2(t, &x[v], &next, values + done + 8 * v);
     }
     for (int v = 0; v < 4; ++v) {
@@ -147,38 +96,13 @@ SPARKV_AVX2 bool RansRefineAvx2(const RefineInput& in, int16_t* values) {
     }
     while (done < in.length) {
       const uint32_t n = std::min(kRansLanes, in.length - done);
-      if (!RefineGroup(model, n, lanes, &next, end, values + done)) return false;
+      if (!ThirdsGroup(model, n, lanes, &next, end, values + done)) return false;
       done += n;
     }
     values += in.length;
   }
-  return AtEnd(lanes, next, end);
+  return ThirdsAtEnd(lanes, next, end);
 }
+
+}  // namespace sparkv::kernels::internal
 #endif
-
-}  // namespace
-
-bool RansRefineScalar(const RefineInput& in, int16_t* values) {
-  uint32_t lanes[kRansLanes];
-  if (!LoadStates(in, lanes)) return false;
-  const uint8_t* next = in.words.data();
-  const uint8_t* const end = next + in.words.size();
-  for (const RefineModel& model : in.model_of_run) {
-    for (uint32_t done = 0; done < in.length; done += kRansLanes) {
-      const uint32_t n = std::min(kRansLanes, in.length - done);
-      if (!RefineGroup(model, n, lanes, &next, end, values + done)) return false;
-    }
-    values += in.length;
-  }
-  return AtEnd(lanes, next, end);
-}
-
-bool RansRefine(const RefineInput& in, int16_t* values) {
-#if defined(__x86_64__)
-  static const bool kHasAvx2 = HasAvx2();
-  if (kHasAvx2) return RansRefineAvx2(in, values);
-#endif
-  return RansRefineScalar(in, values);
-}
-
-}  // namespace sparkv::kernels

@@ -1,0 +1,34 @@
+#include "kernels/rans_thirds.h"
+
+#include <algorithm>
+
+#include "kernels/cpu_features.h"
+#include "kernels/rans_thirds_cpu.h"
+
+namespace sparkv::kernels {
+
+bool RansThirdsScalar(const ThirdsInput& in, int16_t* values) {
+  uint32_t lanes[kRansLanes];
+  if (!internal::LoadThirdsStates(in, lanes)) return false;
+  const uint8_t* next = in.words.data();
+  const uint8_t* const end = next + in.words.size();
+  for (const ThirdsModel& model : in.model_of_run) {
+    for (uint32_t done = 0; done < in.length; done += kRansLanes) {
+      const uint32_t n = std::min(kRansLanes, in.length - done);
+      if (!internal::ThirdsGroup(model, n, lanes, &next, end, values + done)) return false;
+    }
+    values += in.length;
+  }
+  return internal::ThirdsAtEnd(lanes, next, end);
+}
+
+bool RansThirds(const ThirdsInput& in, int16_t* values) {
+#if defined(__x86_64__)
+  if (HasAvx2()) return internal::RansThirdsAvx2(in, values);
+#elif defined(__aarch64__)
+  if (HasNeon()) return internal::RansThirdsNeon(in, values);
+#endif
+  return RansThirdsScalar(in, values);
+}
+
+}  // namespace sparkv::kernels

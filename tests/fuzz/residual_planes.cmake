@@ -1,0 +1,2 @@
+sparkv_add_fuzzer(NAME residual_planes_fuzz SOURCES residual_planes_fuzz.cc DEPS sparkv_codec_enc sparkv_codec_dec
+  CORPUS residual_planes)
