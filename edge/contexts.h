@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/cancel.h"
+#include "common/codec/profile.h"
 #include "common/kv/manifest.h"
 #include "common/llm/model.h"
 #include "edge/catalogue.h"
@@ -23,6 +24,8 @@ struct ResolvedContext {
   CatalogueEntry entry;
   std::optional<Manifest>
       manifest;          // when the server has it and it fits this model, codec and these ids
+  // Of the manifest's codec; null for codecs without one.
+  std::shared_ptr<const CodecProfile> profile;
   std::string degraded;  // why there is no manifest although a server is configured
   bool recorded = true;  // in the catalogue
   double lookup_ms = 0;
