@@ -11,7 +11,7 @@ namespace sparkv {
 absl::StatusOr<ColumnWriter> ColumnWriter::Create(const KvGeometry& geometry, uint32_t tokens,
                                                   const CodecInfo& codec,
                                                   const Digest& model_fingerprint,
-                                                  const Digest& column_key) {
+                                                  const Digest& column_key, const Digest* profile) {
   RETURN_IF_ERROR(geometry.Validate());
   if (geometry.dtype != KvDtype::kF16) {
     return absl::InvalidArgumentError("column: elements must be f16");
@@ -29,7 +29,7 @@ absl::StatusOr<ColumnWriter> ColumnWriter::Create(const KvGeometry& geometry, ui
   h.codec_id = codec.id;
   h.codec_version = codec.version;
   h.planes = static_cast<uint32_t>(codec.planes);
-  h.codec_digest = CodecDigest(codec);
+  h.codec_digest = CodecDigest(codec, profile);
   h.model_fingerprint = model_fingerprint;
   h.column_key = column_key;
   return writer;

@@ -15,11 +15,13 @@ namespace sparkv {
 // Append every layer in order, then Finish. Thread-compatible. Holds the whole blob in memory.
 class ColumnWriter {
  public:
-  // InvalidArgument for a geometry, token count or codec outside the format's limits.
+  // `profile`: digest of the codec's profile where it needs one. InvalidArgument for a geometry,
+  // token count or codec outside the format's limits.
   static absl::StatusOr<ColumnWriter> Create(const KvGeometry& geometry, uint32_t tokens,
                                              const CodecInfo& codec,
                                              const Digest& model_fingerprint,
-                                             const Digest& column_key);
+                                             const Digest& column_key,
+                                             const Digest* profile = nullptr);
 
   // The next layer's planes. active_blocks: [kv_heads] attention blocks at 98 % mass, or empty for
   // not measured. InvalidArgument for a wrong number of planes or heads, an empty or oversized
