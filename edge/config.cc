@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/codec/codec.h"
+#include "common/codec/dec_aatc.h"
 #include "common/rpc/listen_address.h"
 
 namespace sparkv {
@@ -60,6 +62,8 @@ std::string DefaultDataDir() {
 }
 
 std::vector<Setting> EdgeSettings() {
+  std::vector<std::string> codecs = CodecNames();
+  for (const CodecInfo* info : {&AatcInfo(), &AatcPredInfo()}) codecs.emplace_back(info->name);
   return {
       {.key = "listen",
        .default_value = "127.0.0.1:7071",
@@ -69,7 +73,7 @@ std::vector<Setting> EdgeSettings() {
       {.key = "port_file", .help = "Write the address here once the daemon listens; empty: don't."},
       {.key = "model", .help = "The GGUF file of the model.", .required = true},
       {.key = "data_dir",
-       .help = "Folder of the contexts known here; empty: $STATE_DIRECTORY, "
+       .help = "Folder of the contexts and model profiles known here; empty: $STATE_DIRECTORY, "
                "$XDG_STATE_HOME/sparkv/edge or "
                "~/.local/state/sparkv/edge."},
       {.key = "server",
@@ -115,6 +119,18 @@ std::vector<Setting> EdgeSettings() {
                "default.",
        .min = 0,
        .max = 64},
+      {.key = "codec",
+       .help = "Codec of contexts that are added without one; empty: the server's default. Until "
+               "the model profile that aatc and aatc-pred need has come from the server, contexts "
+               "are stored as generic.",
+       .choices = codecs},
+      {.key = "profile_wait",
+       .type = SettingType::kDuration,
+       .default_value = "0",
+       .help = "How long a request waits for a model profile that is not here yet; then it goes on "
+               "without, and the fetch goes on beside it.",
+       .min = 0,
+       .max = 3600},
       {.key = "link.mbit",
        .type = SettingType::kDouble,
        .default_value = "0",
@@ -175,6 +191,8 @@ absl::StatusOr<EdgeConfig> MakeEdgeConfig(const Settings& settings) {
        {v1::POLICY_SPARKV, v1::POLICY_STREAM, v1::POLICY_LOCAL, v1::POLICY_CAKE}) {
     if (PolicyName(policy) == settings.GetString("policy")) session.policy = policy;
   }
+  config.contexts.codec = settings.GetString("codec");
+  config.contexts.profile_wait = settings.GetDuration("profile_wait");
   config.log_level = settings.GetString("log_level");
   RETURN_IF_ERROR(ReadLink(settings, &config));
   return config;

@@ -20,6 +20,7 @@ struct EdgeConfig {
   std::string data_dir;
   std::string server;  // host:port; empty: none
   ClientTls tls;       // of the connection to the server
+  ContextsOptions contexts;
   SessionOptions session;
   bool shaped = false;
   LinkOptions link;       // when shaped

@@ -10,7 +10,7 @@
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "common/codec/codec.h"
+#include "common/codec/dec_aatc.h"
 #include "common/kv/context_id.h"
 #include "common/rpc/wire.h"
 #include "edge/prompt.h"
@@ -32,6 +32,18 @@ std::string ServerReason(const absl::Status& status) {
     return absl::StrCat("server unavailable: ", status.message());
   }
   return std::string(status.message());  // names the server
+}
+
+// Of any codec that this build can load, with a profile or without.
+absl::StatusOr<const CodecInfo*> FindCodecInfo(std::string_view name) {
+  for (const CodecInfo* info : {&AatcInfo(), &AatcPredInfo()}) {
+    if (info->name == name) return info;
+  }
+  const absl::StatusOr<const BlockDecoder*> decoder = FindDecoder(name);
+  if (decoder.ok()) return &(*decoder)->info();
+  return absl::FailedPreconditionError(absl::StrCat(decoder.status().message(), ", ",
+                                                    std::string(AatcInfo().name), ", ",
+                                                    std::string(AatcPredInfo().name)));
 }
 
 // On the server a context may have no name: nothing means none.
@@ -69,8 +81,12 @@ v1::EdgeContext ToProto(const v1::ContextInfo& info, const Digest& id) {
 }  // namespace
 
 Contexts::Contexts(std::shared_ptr<const Model> model, std::unique_ptr<Catalogue> catalogue,
-                   ServerClient* server)
-    : model_(std::move(model)), catalogue_(std::move(catalogue)), server_(server) {}
+                   ServerClient* server, ProfileStore* profiles, ContextsOptions options)
+    : model_(std::move(model)),
+      catalogue_(std::move(catalogue)),
+      server_(server),
+      profiles_(profiles),
+      options_(std::move(options)) {}
 
 absl::Status Contexts::CheckModel(const CatalogueEntry& entry) const {
   if (entry.model_fingerprint != model_->fingerprint()) {
@@ -102,29 +118,66 @@ std::string Contexts::Mismatch(const CatalogueEntry& entry, const Manifest& mani
     return absl::StrCat("KV geometry mismatch: ", manifest.geometry.ToString(), ", the model's is ",
                         geometry.ToString());
   }
-  const absl::StatusOr<const BlockDecoder*> decoder = FindDecoder(manifest.codec);
-  if (!decoder.ok()) return absl::StrCat("codec mismatch: ", decoder.status().message());
+  const absl::StatusOr<const CodecInfo*> info = FindCodecInfo(manifest.codec);
+  if (!info.ok()) return absl::StrCat("codec mismatch: ", info.status().message());
+  const Digest* profile = manifest.profile_digest ? &*manifest.profile_digest : nullptr;
+  if ((*info)->needs_profile != (profile != nullptr)) {
+    return absl::StrCat("codec mismatch: it stored '", manifest.codec, "' with",
+                        profile == nullptr ? "out" : "", " a profile");
+  }
   if (manifest.codec != entry.codec || manifest.codec_digest != entry.codec_digest ||
-      manifest.codec_digest != CodecDigest((*decoder)->info()) ||
-      manifest.planes != static_cast<uint32_t>((*decoder)->info().planes)) {
+      manifest.codec_digest != CodecDigest(**info, profile) ||
+      manifest.planes != static_cast<uint32_t>((*info)->planes)) {
     return absl::StrCat("codec mismatch: it stored '", manifest.codec, "' with another profile");
   }
   if (manifest.tokens != entry.tokens) return "its token ids differ";
   return "";
 }
 
+void Contexts::UseManifest(Manifest manifest, const CancelledFn& cancelled,
+                           ResolvedContext* context) {
+  std::string reason = Mismatch(context->entry, manifest);
+  if (reason.empty() && manifest.profile_digest) {
+    const Digest& digest = *manifest.profile_digest;
+    absl::StatusOr<std::shared_ptr<const CodecProfile>> profile = profiles_->Get(digest);
+    if (absl::IsNotFound(profile.status())) {
+      const absl::Duration begin = RealClock().Now();
+      profile = profiles_->Wait(digest, options_.profile_wait, cancelled);
+      context->profile_ms = absl::ToDoubleMilliseconds(RealClock().Now() - begin);
+      if (profile.ok()) context->profile_bytes = (*profile)->bytes().size();
+    }
+    if (!profile.ok()) {
+      reason = absl::StrCat("the profile of codec ", manifest.codec,
+                            " cannot be used: ", profile.status().message());
+      if (absl::IsUnavailable(profile.status())) {
+        reason = absl::StrCat("the profile of codec ", manifest.codec,
+                              " is being fetched, this context is computed here until then: ",
+                              profile.status().message());
+      }
+    } else if (const KvGeometry& g = (*profile)->shape().geometry;
+               g.layers != manifest.geometry.layers || g.kv_heads != manifest.geometry.kv_heads ||
+               g.head_dim != manifest.geometry.head_dim ||
+               (*profile)->shape().d_model != model_->config().d_model) {
+      reason = absl::StrCat("the profile of codec ", manifest.codec, " is for K and V of ",
+                            g.ToString(), ", not ", manifest.geometry.ToString());
+    } else {
+      context->profile = *std::move(profile);
+    }
+  }
+  if (reason.empty()) {
+    context->manifest = std::move(manifest);
+  } else {
+    context->degraded = absl::StrCat("server ", server_->target(), ": ", reason);
+  }
+}
+
 void Contexts::LookUp(ResolvedContext* context, CancelledFn cancelled) {
   if (server_ == nullptr) return;
   const absl::Duration begin = RealClock().Now();
   absl::StatusOr<Manifest> manifest =
-      server_->Lookup(context->entry.id, kLookupDeadline, nullptr, std::move(cancelled));
+      server_->Lookup(context->entry.id, kLookupDeadline, nullptr, cancelled);
   if (manifest.ok()) {
-    const std::string mismatch = Mismatch(context->entry, *manifest);
-    if (mismatch.empty()) {
-      context->manifest = *std::move(manifest);
-    } else {
-      context->degraded = absl::StrCat("server ", server_->target(), ": ", mismatch);
-    }
+    UseManifest(*std::move(manifest), cancelled, context);
   } else if (manifest.status().code() == absl::StatusCode::kNotFound) {
     // The id covers the model, so a server with another model cannot have it: say which of the two
     // it is.
@@ -136,7 +189,7 @@ void Contexts::LookUp(ResolvedContext* context, CancelledFn cancelled) {
   } else {
     context->degraded = ServerReason(manifest.status());
   }
-  context->lookup_ms = absl::ToDoubleMilliseconds(RealClock().Now() - begin);
+  context->lookup_ms = absl::ToDoubleMilliseconds(RealClock().Now() - begin) - context->profile_ms;
 }
 
 absl::StatusOr<uint32_t> Contexts::LevelFor(const CatalogueEntry& entry, uint32_t level,
@@ -145,9 +198,9 @@ absl::StatusOr<uint32_t> Contexts::LevelFor(const CatalogueEntry& entry, uint32_
   if (level > kMaxLevel)
     return absl::InvalidArgumentError(
         absl::StrCat("level: got ", level, ", at most ", kMaxLevel, " is allowed"));
-  const absl::StatusOr<const BlockDecoder*> decoder = FindDecoder(entry.codec);
-  if (!decoder.ok()) return 0;
-  const CodecInfo& info = (*decoder)->info();
+  const absl::StatusOr<const CodecInfo*> found = FindCodecInfo(entry.codec);
+  if (!found.ok()) return 0;
+  const CodecInfo& info = **found;
   if (level == 0 && fallback <= kMaxLevel && info.PlanesForLevel(static_cast<int>(fallback)).ok())
     level = fallback;
   if (level == 0) level = static_cast<uint32_t>(info.default_level);
@@ -260,14 +313,102 @@ absl::StatusOr<ResolvedContext> Contexts::ResolveOnServer(const std::string& ref
     context.recorded = false;
     context.degraded = absl::StrCat("could not record the context: ", recorded.message());
   }
-  const std::string mismatch = Mismatch(context.entry, *manifest);
-  if (mismatch.empty()) {
-    context.manifest = *std::move(manifest);
-  } else {
-    context.degraded = absl::StrCat("server ", server_->target(), ": ", mismatch);
-  }
-  context.lookup_ms = absl::ToDoubleMilliseconds(RealClock().Now() - begin);
+  UseManifest(*std::move(manifest), cancelled, &context);
+  context.lookup_ms = absl::ToDoubleMilliseconds(RealClock().Now() - begin) - context.profile_ms;
   return context;
+}
+
+absl::StatusOr<Contexts::CodecChoice> Contexts::ChooseProfile(
+    const CodecInfo& codec, bool named, const absl::StatusOr<v1::ServerInfo>& server,
+    const CancelledFn& cancelled) {
+  const std::string name(codec.name);
+  const auto with = [&](const CodecProfile& profile) {
+    return CodecChoice{.name = name, .digest = CodecDigest(codec, &profile.digest())};
+  };
+  const auto without = [&](const absl::Status& status) -> absl::StatusOr<CodecChoice> {
+    if (named || absl::IsCancelled(status)) return status;
+    ASSIGN_OR_RETURN(const CodecInfo* const info, FindCodecInfo(kDefaultCodec));
+    return CodecChoice{
+        .name = std::string(kDefaultCodec),
+        .digest = CodecDigest(*info),
+        .degraded = absl::StrCat("codec ", name, " is not used for this context, ",
+                                 std::string(kDefaultCodec), " is: ", status.message())};
+  };
+  std::optional<Digest> digest;
+  if (server.ok()) {
+    for (const v1::ServerProfile& one : server->profiles()) {
+      if (one.codec() != codec.name) continue;
+      const absl::StatusOr<Digest> bytes = DigestFromBytes(one.digest());
+      if (!bytes.ok()) {
+        return without(absl::DataLossError(
+            absl::StrCat("server ", server_->target(),
+                         " sent a bad profile digest: ", bytes.status().message())));
+      }
+      digest = *bytes;
+    }
+    if (!digest) {
+      return without(absl::FailedPreconditionError(
+          absl::StrCat("codec: server ", server_->target(), " has no profile of ", name)));
+    }
+  } else {
+    const absl::StatusOr<std::shared_ptr<const CodecProfile>> latest = profiles_->Latest(name);
+    if (latest.ok()) return with(**latest);
+    const std::string why =
+        absl::StrCat("codec: ", latest.status().message(), ", and ", server.status().message());
+    return without(absl::IsFailedPrecondition(server.status()) ? absl::FailedPreconditionError(why)
+                                                               : absl::UnavailableError(why));
+  }
+  const absl::StatusOr<std::shared_ptr<const CodecProfile>> profile =
+      profiles_->Wait(*digest, named ? kProfileLimit : options_.profile_wait, cancelled);
+  if (profile.ok()) return with(**profile);
+  if (absl::IsCancelled(profile.status()) || absl::IsUnavailable(profile.status()) ||
+      absl::IsFailedPrecondition(profile.status())) {
+    return without(profile.status());
+  }
+  return without(absl::UnavailableError(profile.status().message()));
+}
+
+absl::StatusOr<Contexts::CodecChoice> Contexts::ChooseCodec(const v1::AddContextRequest& request,
+                                                            const std::vector<int32_t>& tokens,
+                                                            const CancelledFn& cancelled) {
+  const bool named = !request.codec().empty();
+  if (!named) {
+    // The same again: it stays the same context, whatever is the default now.
+    for (const CatalogueEntry& known : catalogue_->List()) {
+      if (known.name != request.name() || known.tokens != tokens || known.raw != request.raw() ||
+          known.model_fingerprint != model_->fingerprint()) {
+        continue;
+      }
+      const absl::StatusOr<const CodecInfo*> info = FindCodecInfo(known.codec);
+      if (info.ok() && ((*info)->needs_profile || CodecDigest(**info) == known.codec_digest)) {
+        return CodecChoice{.name = known.codec, .digest = known.codec_digest};
+      }
+    }
+  }
+  std::string wanted = named ? request.codec() : options_.codec;
+  absl::StatusOr<v1::ServerInfo> server = absl::UnavailableError("no server is configured");
+  const auto ask = [&] {
+    if (server_ == nullptr) return;
+    server = server_->Info(kLookupDeadline);
+    if (server.ok() && server->model_fingerprint() != AsStringView(model_->fingerprint())) {
+      server = absl::FailedPreconditionError(
+          absl::StrCat("server ", server_->target(), " has another model"));
+    }
+  };
+  if (wanted.empty()) {
+    ask();
+    if (server.ok() && server->codecs_size() > 0) wanted = server->codecs(0);
+    if (!FindCodecInfo(wanted).ok()) wanted = kDefaultCodec;
+  }
+  const absl::StatusOr<const CodecInfo*> info = FindCodecInfo(wanted);
+  if (!info.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("codec: ", info.status().message()));
+  }
+  if (!(*info)->needs_profile) {
+    return CodecChoice{.name = wanted, .digest = CodecDigest(**info)};
+  }
+  if (!server.ok()) ask();
+  return ChooseProfile(**info, named, server, cancelled);
 }
 
 absl::StatusOr<v1::AddContextResponse> Contexts::Add(
@@ -285,11 +426,6 @@ absl::StatusOr<v1::AddContextResponse> Contexts::Add(
   }
   CatalogueEntry entry;
   entry.name = request.name();
-  entry.codec = request.codec().empty() ? std::string(kDefaultCodec) : request.codec();
-  const absl::StatusOr<const BlockDecoder*> decoder = FindDecoder(entry.codec);
-  if (!decoder.ok())
-    return absl::InvalidArgumentError(absl::StrCat("codec: ", decoder.status().message()));
-  entry.codec_digest = CodecDigest((*decoder)->info());
   entry.model_fingerprint = model_->fingerprint();
   entry.raw = request.raw();
   entry.created_unix_ms = UnixMilliseconds();
@@ -302,6 +438,10 @@ absl::StatusOr<v1::AddContextResponse> Contexts::Add(
     return absl::FailedPreconditionError(absl::StrCat(
         "the context has ", entry.tokens.size(), " tokens; that leaves no room for an answer"));
   }
+  ASSIGN_OR_RETURN(const CodecChoice codec,
+                   ChooseCodec(request, entry.tokens, [&cancel] { return cancel.cancelled(); }));
+  entry.codec = codec.name;
+  entry.codec_digest = codec.digest;
   entry.id =
       ColumnKeys({.model_fingerprint = entry.model_fingerprint, .codec_digest = entry.codec_digest},
                  entry.tokens)
@@ -316,6 +456,7 @@ absl::StatusOr<v1::AddContextResponse> Contexts::Add(
   v1::AddContextResponse response;
   const uint32_t total = static_cast<uint32_t>(entry.tokens.size());
   response.set_tokens_total(total);
+  if (!codec.degraded.empty()) response.add_degraded(codec.degraded);
   if (server_ != nullptr) {
     v1::PrecomputeRequest precompute;
     precompute.mutable_tokens()->Add(entry.tokens.begin(), entry.tokens.end());

@@ -47,8 +47,21 @@ absl::StatusOr<std::unique_ptr<EdgeDaemon>> EdgeDaemon::Start(const EdgeConfig& 
     }
     ASSIGN_OR_RETURN(daemon->server_client_, ServerClient::Create(target, tls, config.server));
   }
-  daemon->contexts_ = std::make_unique<Contexts>(daemon->model_, std::move(catalogue),
-                                                 daemon->server_client_.get());
+  ProfileFetcher fetcher;
+  if (ServerClient* server = daemon->server_client_.get(); server != nullptr) {
+    fetcher = [server](const Digest& digest, uint64_t max_bytes,
+                       const std::function<void(uint64_t, uint64_t)>& progress,
+                       const CancelledFn& cancelled) {
+      return server->GetProfile(digest, max_bytes, progress, cancelled);
+    };
+  }
+  ASSIGN_OR_RETURN(daemon->profiles_,
+                   ProfileStore::Open({.folder = config.data_dir + "/profiles",
+                                       .model_fingerprint = daemon->model_->fingerprint()},
+                                      std::move(fetcher)));
+  daemon->contexts_ =
+      std::make_unique<Contexts>(daemon->model_, std::move(catalogue), daemon->server_client_.get(),
+                                 daemon->profiles_.get(), config.contexts);
   ASSIGN_OR_RETURN(daemon->sessions_,
                    Sessions::Create(daemon->model_, daemon->contexts_.get(), config.session));
   daemon->service_ = std::make_unique<EdgeService>(
@@ -96,6 +109,7 @@ std::shared_ptr<grpc::Channel> EdgeDaemon::InProcessChannel() {
 void EdgeDaemon::Stop() {
   if (service_) service_->Stop();
   if (server_client_) server_client_->CancelAll();
+  if (profiles_) profiles_->Stop();
   if (sessions_) sessions_->Shutdown();
   if (server_) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
 }

@@ -45,6 +45,7 @@ class EdgeDaemon {
   std::shared_ptr<const Model> model_;
   std::unique_ptr<ShapedLink> link_;
   std::unique_ptr<ServerClient> server_client_;
+  std::unique_ptr<ProfileStore> profiles_;
   std::unique_ptr<Contexts> contexts_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<EdgeService> service_;

@@ -110,6 +110,15 @@ grpc::Status EdgeService::Status(grpc::ServerContext*, const v1::StatusRequest*,
   response->set_link(facts_.link);
   response->set_cpu_features(facts_.cpu_features);
   response->set_context_length(model_->config().context_length);
+  for (const ProfileStore::State& state : contexts_->profiles().States()) {
+    v1::ProfileState* profile = response->add_profiles();
+    profile->set_digest(DigestToHex(state.digest));
+    profile->set_codec(state.codec);
+    profile->set_bytes(state.bytes);
+    profile->set_bytes_done(state.bytes_done);
+    profile->set_state(state.state);
+    profile->set_fetch_ms(state.fetch_ms);
+  }
   MakeUtf8Valid(response);  // the model's name and path, the server's words
   return grpc::Status::OK;
 }

@@ -419,6 +419,8 @@ absl::Status Sessions::LoadInto(Work* work, KvCache* cache, std::vector<float>* 
   *work->result.mutable_ttft() = result.ttft;
   work->result.mutable_ttft()->set_queue_ms(queue_ms);
   work->result.mutable_ttft()->set_lookup_ms(context.lookup_ms);
+  work->result.mutable_ttft()->set_profile_ms(context.profile_ms);
+  usage->set_profile_bytes(context.profile_bytes);
   if (!context.degraded.empty()) work->result.add_degraded(context.degraded);
   for (const std::string& reason : result.degraded) work->result.add_degraded(reason);
   work->result.mutable_timeline()->Add(result.timeline.begin(), result.timeline.end());

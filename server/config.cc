@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "common/base/status.h"
-#include "common/codec/codec.h"
 #include "common/rpc/listen_address.h"
+#include "server/codecs.h"
 
 namespace sparkv {
 
@@ -33,9 +33,14 @@ std::vector<Setting> ServerSettings() {
        .help = "Memory for the K/V cache of the context that is being precomputed.",
        .min = 1 << 20},
       {.key = "codec",
-       .default_value = std::string(kDefaultCodec),
-       .help = "Codec of contexts that name none.",
-       .choices = CodecNames()},
+       .help = "Codec of contexts that name none; empty: aatc-pred where a profile is for it, else "
+               "generic.",
+       .choices = AllCodecNames()},
+      {.key = "profile",
+       .type = SettingType::kStrings,
+       .help =
+           "File of a model profile, which the codecs aatc and aatc-pred need (sparkv calibrate "
+           "makes it); may be given once for each of them."},
       {.key = "threads",
        .type = SettingType::kInt,
        .default_value = "0",
@@ -118,7 +123,8 @@ absl::StatusOr<ServerConfig> MakeServerConfig(const Settings& settings) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int encode = static_cast<int>(settings.GetInt("encode_threads"));
   server.precompute.encode_threads = encode != 0 ? encode : std::max(1, cores / 2);
-  server.service.default_codec = settings.GetString("codec");
+  server.default_codec = settings.GetString("codec");
+  server.profiles = settings.GetStrings("profile");
   server.service.max_fetch_streams = static_cast<int>(settings.GetInt("max_fetch_streams"));
   server.service.max_precompute_calls = static_cast<int>(settings.GetInt("max_precompute_calls"));
   server.service.io_threads = static_cast<int>(settings.GetInt("io_threads"));

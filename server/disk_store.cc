@@ -20,19 +20,22 @@
 namespace sparkv {
 namespace {
 
-constexpr int64_t kSchemaVersion = 1;
+// 2: contexts.profile.
+constexpr int64_t kSchemaVersion = 2;
 constexpr const char* kSchema = R"sql(
 CREATE TABLE IF NOT EXISTS columns(key BLOB PRIMARY KEY, bytes INTEGER NOT NULL, last_used INTEGER NOT NULL)
   WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS contexts(id BLOB PRIMARY KEY, name TEXT NOT NULL, model BLOB NOT NULL,
   codec_digest BLOB NOT NULL, codec TEXT NOT NULL, token_count INTEGER NOT NULL, level_bytes BLOB NOT NULL,
-  created INTEGER NOT NULL, last_used INTEGER NOT NULL, tokens BLOB NOT NULL);
+  created INTEGER NOT NULL, last_used INTEGER NOT NULL, tokens BLOB NOT NULL, profile BLOB NOT NULL DEFAULT x'');
 CREATE INDEX IF NOT EXISTS contexts_by_use ON contexts(last_used, id);
 CREATE TABLE IF NOT EXISTS context_columns(context BLOB NOT NULL, position INTEGER NOT NULL, key BLOB NOT NULL,
   PRIMARY KEY(context, position)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS context_columns_by_key ON context_columns(key);
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 )sql";
+constexpr const char* kFromVersion1 =
+    "ALTER TABLE contexts ADD COLUMN profile BLOB NOT NULL DEFAULT x''";
 
 // Kept so that what frees space can be written down when the disk is full.
 constexpr char kReserveFile[] = "/reserve";
@@ -109,6 +112,7 @@ absl::Status DiskStore::CreateSchema() {
                                                       kSchemaVersion));
   }
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get()));
+  if (version == 1) RETURN_IF_ERROR(db_->Exec(kFromVersion1));
   RETURN_IF_ERROR(db_->Exec(kSchema));
   RETURN_IF_ERROR(transaction.Commit());
   return SyncFolder(options_.path);
@@ -506,12 +510,13 @@ absl::Status DiskStore::CommitContext(const ContextRecord& record) {
         SqlStatement upsert,
         db_->Prepare(
             "INSERT INTO contexts(id, name, model, codec_digest, codec, token_count, level_bytes, "
-            "created, last_used, tokens) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "created, last_used, tokens, profile) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT(id) DO UPDATE SET "
             "name = CASE WHEN excluded.name = '' THEN name ELSE excluded.name END, "
             "model = excluded.model, codec_digest = excluded.codec_digest, codec = excluded.codec, "
             "token_count = excluded.token_count, level_bytes = excluded.level_bytes, "
-            "last_used = excluded.last_used, tokens = excluded.tokens"));
+            "last_used = excluded.last_used, tokens = excluded.tokens, "
+            "profile = excluded.profile"));
     RETURN_IF_ERROR(upsert.Bind(1, record.id)
                         .BindText(2, record.name)
                         .Bind(3, record.model_fingerprint)
@@ -522,6 +527,8 @@ absl::Status DiskStore::CommitContext(const ContextRecord& record) {
                         .Bind(8, now)
                         .Bind(9, now)
                         .BindBlob(10, tokens)
+                        .BindBlob(11, record.profile_digest ? AsStringView(*record.profile_digest)
+                                                            : std::string_view())
                         .Run());
     ASSIGN_OR_RETURN(SqlStatement clear,
                      db_->Prepare("DELETE FROM context_columns WHERE context = ?"));

@@ -88,6 +88,7 @@ class DiskStore::Reader : public ContextReader {
     manifest_.model_fingerprint = record_.model_fingerprint;
     manifest_.codec_digest = record_.codec_digest;
     manifest_.codec = record_.codec;
+    manifest_.profile_digest = record_.profile_digest;
     for (size_t t = 0; t < record_.columns.size(); ++t) {
       const absl::Status status = LoadColumn(static_cast<uint32_t>(t));
       if (status.ok()) continue;
@@ -248,7 +249,7 @@ absl::StatusOr<ContextRecord> DiskStore::ReadContext(const Digest& id, bool with
       SqlStatement read,
       db_->Prepare(absl::StrCat(
           "SELECT name, model, codec_digest, codec, token_count, level_bytes, created, "
-          "last_used",
+          "last_used, profile",
           with_tokens ? ", tokens" : "", " FROM contexts WHERE id = ?")));
   ASSIGN_OR_RETURN(const bool found, read.Bind(1, id).Step());
   if (!found) return absl::NotFoundError(absl::StrCat("no context ", DigestToHex(id)));
@@ -258,6 +259,9 @@ absl::StatusOr<ContextRecord> DiskStore::ReadContext(const Digest& id, bool with
   ASSIGN_OR_RETURN(record.model_fingerprint, read.ReadDigest(1));
   ASSIGN_OR_RETURN(record.codec_digest, read.ReadDigest(2));
   record.codec = std::string(read.Bytes(3));
+  if (!read.Bytes(8).empty()) {
+    ASSIGN_OR_RETURN(record.profile_digest, read.ReadDigest(8));
+  }
   const int64_t count = read.Int(4);
   if (count < 1 || count > static_cast<int64_t>(kMaxContextTokens)) {
     return absl::DataLossError(absl::StrCat("database: a context of ", count, " tokens"));
@@ -273,7 +277,7 @@ absl::StatusOr<ContextRecord> DiskStore::ReadContext(const Digest& id, bool with
   const auto use = context_uses_.find(id);
   if (use != context_uses_.end()) record.last_used_unix_ms = use->second;
   if (with_tokens) {
-    const std::string_view tokens = read.Bytes(8);
+    const std::string_view tokens = read.Bytes(9);
     if (tokens.size() != record.token_count * sizeof(int32_t)) {
       return absl::DataLossError(
           absl::StrCat("database: ", tokens.size(), " bytes of ids for ", count, " tokens"));

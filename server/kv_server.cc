@@ -26,17 +26,19 @@ absl::StatusOr<std::unique_ptr<KvServer>> KvServer::Start(std::unique_ptr<Prefil
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
-  RETURN_IF_ERROR(FindEncoder(options.service.default_codec).status());
   RETURN_IF_ERROR(CheckListenAddress(options.listen));
   RETURN_IF_ERROR(CheckSocketFree(options.listen));
   ASSIGN_OR_RETURN(const auto credentials, MakeServerCredentials(options.tls));
   std::unique_ptr<KvServer> server(new KvServer());
   server->prefiller_ = std::move(prefiller);
+  ASSIGN_OR_RETURN(server->codecs_, ServerCodecs::Create(options.profiles, *server->prefiller_,
+                                                         options.default_codec));
   ASSIGN_OR_RETURN(server->store_, DiskStore::Open(options.store));
   server->precomputer_ = std::make_unique<Precomputer>(
-      server->store_.get(), server->prefiller_.get(), options.precompute);
+      server->store_.get(), server->prefiller_.get(), server->codecs_.get(), options.precompute);
   server->service_ = std::make_unique<KvService>(server->store_.get(), server->prefiller_.get(),
-                                                 server->precomputer_.get(), options.service);
+                                                 server->codecs_.get(), server->precomputer_.get(),
+                                                 options.service);
   grpc::ServerBuilder builder;
   ApplyServerOptions(&builder);
   grpc::ResourceQuota quota("sparkv-server");

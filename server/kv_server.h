@@ -6,9 +6,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/rpc/tls.h"
+#include "server/codecs.h"
 #include "server/disk_store.h"
 #include "server/kv_service.h"
 #include "server/precompute.h"
@@ -18,6 +20,9 @@ namespace sparkv {
 struct KvServerOptions {
   std::string listen = "127.0.0.1:0";  // host:port; port 0: any free one
   ServerTlsFiles tls;
+  std::vector<std::string> profiles;  // files of model profiles, for codecs that need one
+  std::string default_codec;  // of requests that name none; empty: aatc-pred where a profile is for
+                              // it, else generic
   DiskStoreOptions store;
   PrecomputeOptions precompute;
   KvServiceOptions service;
@@ -25,14 +30,16 @@ struct KvServerOptions {
 
 class KvServer {
  public:
-  // Opens the store and listens; ready for calls when it returns. Unavailable "cannot listen on
-  // ..."; the errors of DiskStore::Open and MakeServerCredentials.
+  // Reads the profiles, opens the store and listens; ready for calls when it returns. Unavailable
+  // "cannot listen on ..."; the errors of ServerCodecs::Create, DiskStore::Open and
+  // MakeServerCredentials.
   static absl::StatusOr<std::unique_ptr<KvServer>> Start(std::unique_ptr<Prefiller> prefiller,
                                                          const KvServerOptions& options);
   // Shuts down at once if Shutdown has not been called.
   ~KvServer();
 
   int port() const { return port_; }
+  const ServerCodecs& codecs() const { return *codecs_; }
   DiskStore& store() { return *store_; }
   KvService& service() { return *service_; }
   Precomputer& precomputer() { return *precomputer_; }
@@ -44,6 +51,7 @@ class KvServer {
  private:
   KvServer() = default;
   std::unique_ptr<Prefiller> prefiller_;
+  std::unique_ptr<ServerCodecs> codecs_;
   std::unique_ptr<DiskStore> store_;
   std::unique_ptr<Precomputer> precomputer_;
   std::unique_ptr<KvService> service_;

@@ -40,10 +40,11 @@ class RefusedFetch : public grpc::ServerBidiReactor<v1::FetchRequest, v1::FetchR
 
 }  // namespace
 
-KvService::KvService(Store* store, Prefiller* prefiller, Precomputer* precomputer,
-                     const KvServiceOptions& options)
+KvService::KvService(Store* store, Prefiller* prefiller, const ServerCodecs* codecs,
+                     Precomputer* precomputer, const KvServiceOptions& options)
     : store_(store),
       prefiller_(prefiller),
+      codecs_(codecs),
       precomputer_(precomputer),
       options_(options),
       io_(options.io_threads),
@@ -67,6 +68,10 @@ void KvService::Watch() {
       for (const auto& [raw, weak] : reactors_) {
         if (std::shared_ptr<FetchReactor> reactor = weak.lock())
           reactors.push_back(std::move(reactor));
+      }
+      const absl::Time limit = absl::Now() - options_.fetch_stall_limit;
+      for (const auto& [context, moved] : profile_moves_) {
+        if (moved < limit) context->TryCancel();
       }
     }
     for (const auto& reactor : reactors) reactor->EndIfStalled(options_.fetch_stall_limit);
@@ -92,9 +97,12 @@ grpc::Status KvService::GetServerInfo(grpc::ServerContext*, const v1::GetServerI
   response->set_version(options_.version);
   response->set_model_name(prefiller_->model_name());
   response->set_model_fingerprint(BytesOf(prefiller_->fingerprint()));
-  response->add_codecs(options_.default_codec);
-  for (const std::string& name : CodecNames()) {
-    if (name != options_.default_codec) response->add_codecs(name);
+  for (const std::string& name : codecs_->names()) response->add_codecs(name);
+  for (const ServerCodec* codec : codecs_->WithProfile()) {
+    v1::ServerProfile* profile = response->add_profiles();
+    profile->set_codec(std::string(codec->info().name));
+    profile->set_digest(BytesOf(codec->profile->digest()));
+    profile->set_bytes(codec->profile->bytes().size());
   }
   *response->mutable_geometry() = ToProto(prefiller_->geometry());
   const StoreUsage usage = store_->Usage();
@@ -127,8 +135,8 @@ absl::StatusOr<Precomputer::Request> KvService::ParsePrecompute(
     }
   }
   out.name = request.name();
-  out.codec = request.codec().empty() ? options_.default_codec : request.codec();
-  RETURN_IF_ERROR(FindEncoder(out.codec).status());
+  out.codec = request.codec().empty() ? codecs_->names().front() : request.codec();
+  RETURN_IF_ERROR(codecs_->Find(out.codec).status());
   if (!request.tokens().empty()) {
     out.tokens.assign(request.tokens().begin(), request.tokens().end());
     return out;
@@ -232,6 +240,38 @@ grpc::Status KvService::Delete(grpc::ServerContext*, const v1::DeleteRequest* re
   const absl::StatusOr<uint64_t> freed = store_->DeleteContext(*id);
   if (!freed.ok()) return ToGrpc(freed.status());
   response->set_freed_bytes(*freed);
+  return grpc::Status::OK;
+}
+
+grpc::Status KvService::GetProfile(grpc::ServerContext* context,
+                                   const v1::GetProfileRequest* request,
+                                   grpc::ServerWriter<v1::ProfileChunk>* writer) {
+  if (shutting_down_) return ToGrpc(absl::UnavailableError("the server is shutting down"));
+  const absl::StatusOr<Digest> digest = DigestField(request->digest(), "digest");
+  if (!digest.ok()) return ToGrpc(digest.status());
+  const auto profile = codecs_->FindProfile(*digest);
+  if (!profile.ok()) return ToGrpc(profile.status());
+  const auto moved = [&] {
+    absl::MutexLock lock(&mutex_);
+    profile_moves_[context] = absl::Now();
+  };
+  const absl::Cleanup leave = [&] {
+    absl::MutexLock lock(&mutex_);
+    profile_moves_.erase(context);
+    --profile_calls_;
+  };
+  if (++profile_calls_ > options_.max_profile_calls) {
+    return ToGrpc(absl::ResourceExhaustedError(
+        absl::StrCat("more than ", options_.max_profile_calls, " profiles being sent at once")));
+  }
+  const std::string_view bytes = (*profile)->bytes();
+  for (size_t at = 0; at < bytes.size(); at += kMaxProfileChunkBytes) {
+    moved();
+    v1::ProfileChunk chunk;
+    chunk.set_total_bytes(bytes.size());
+    chunk.set_data(std::string(bytes.substr(at, kMaxProfileChunkBytes)));
+    if (!writer->Write(chunk)) return ToGrpc(absl::CancelledError("the client has gone"));
+  }
   return grpc::Status::OK;
 }
 

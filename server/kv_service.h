@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/thread_pool.h"
+#include "server/codecs.h"
 #include "server/fetch_reactor.h"
 #include "server/precompute.h"
 #include "server/prefiller.h"
@@ -20,20 +21,20 @@
 namespace sparkv {
 
 struct KvServiceOptions {
-  std::string version;  // GetServerInfo.version
-  std::string default_codec = std::string(kDefaultCodec);
+  std::string version;                                   // GetServerInfo.version
   int max_fetch_streams = 64;                            // more: ResourceExhausted
   int max_precompute_calls = 64;                         // more: ResourceExhausted
   int io_threads = 2;                                    // that read items
   absl::Duration fetch_stall_limit = absl::Minutes(10);  // a stream on which nothing moves ends
+  int max_profile_calls = 16;                            // more: ResourceExhausted
 };
 
 // Thread-safe. Unary calls and Precompute take a gRPC thread each; Fetch takes none while it waits.
 class KvService : public v1::KvCache::WithCallbackMethod_Fetch<v1::KvCache::Service> {
  public:
   // All must outlive it.
-  KvService(Store* store, Prefiller* prefiller, Precomputer* precomputer,
-            const KvServiceOptions& options);
+  KvService(Store* store, Prefiller* prefiller, const ServerCodecs* codecs,
+            Precomputer* precomputer, const KvServiceOptions& options);
   ~KvService() override;
 
   grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest* request,
@@ -48,6 +49,8 @@ class KvService : public v1::KvCache::WithCallbackMethod_Fetch<v1::KvCache::Serv
                     v1::ContextInfo* response) override;
   grpc::Status Delete(grpc::ServerContext* context, const v1::DeleteRequest* request,
                       v1::DeleteResponse* response) override;
+  grpc::Status GetProfile(grpc::ServerContext* context, const v1::GetProfileRequest* request,
+                          grpc::ServerWriter<v1::ProfileChunk>* writer) override;
   grpc::ServerBidiReactor<v1::FetchRequest, v1::FetchResponse>* Fetch(
       grpc::CallbackServerContext* context) override;
 
@@ -55,8 +58,10 @@ class KvService : public v1::KvCache::WithCallbackMethod_Fetch<v1::KvCache::Serv
   // send go on.
   void BeginShutdown();
   int fetch_streams() const { return fetch_streams_.load(); }
-  // Fetches and precomputes under way.
-  int calls() const { return fetch_streams_.load() + precompute_calls_.load(); }
+  // Fetches, precomputes and profile transfers under way.
+  int calls() const {
+    return fetch_streams_.load() + precompute_calls_.load() + profile_calls_.load();
+  }
 
  private:
   void Watch();
@@ -65,14 +70,18 @@ class KvService : public v1::KvCache::WithCallbackMethod_Fetch<v1::KvCache::Serv
 
   Store* const store_;
   Prefiller* const prefiller_;
+  const ServerCodecs* const codecs_;
   Precomputer* const precomputer_;
   const KvServiceOptions options_;
   std::atomic<int> fetch_streams_ = 0;
   std::atomic<int> precompute_calls_ = 0;
+  std::atomic<int> profile_calls_ = 0;
   std::atomic<bool> shutting_down_ = false;
   absl::Mutex mutex_;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<FetchReactor*, std::weak_ptr<FetchReactor>> reactors_ ABSL_GUARDED_BY(mutex_);
+  // GetProfile calls under way, and when a chunk of each moved last.
+  std::map<grpc::ServerContext*, absl::Time> profile_moves_ ABSL_GUARDED_BY(mutex_);
   ThreadPool io_;
   std::thread watchdog_;
 };

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/llm/token_rows.h"
 #include "common/llm/tokenizer.h"
 #include "common/rpc/wire.h"
 
@@ -19,6 +20,13 @@ Digest LlmPrefiller::fingerprint() const { return model_->fingerprint(); }
 KvGeometry LlmPrefiller::geometry() const { return model_->config().Geometry(KvDtype::kF16); }
 uint32_t LlmPrefiller::vocabulary() const { return model_->config().vocabulary; }
 uint32_t LlmPrefiller::context_length() const { return model_->config().context_length; }
+
+TokenEmbedding LlmPrefiller::token_embedding() const {
+  return {.width = model_->config().d_model,
+          .rows = [model = model_](std::span<const int32_t> tokens, float* out) {
+            return TokenRows(*model, tokens, out);
+          }};
+}
 
 absl::StatusOr<std::vector<int32_t>> LlmPrefiller::Tokenize(std::string_view text, bool raw,
                                                             std::string_view system,

@@ -17,6 +17,7 @@ class LlmPrefiller : public Prefiller {
   KvGeometry geometry() const override;
   uint32_t vocabulary() const override;
   uint32_t context_length() const override;
+  TokenEmbedding token_embedding() const override;
   absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw,
                                                 std::string_view system,
                                                 const CancelledFn& cancelled) const override;

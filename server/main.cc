@@ -45,6 +45,10 @@ absl::Status Serve(const ServerConfig& config, const sigset_t& signals) {
                    KvServer::Start(std::make_unique<LlmPrefiller>(
                                        model, DecoderOptions{.threads = config.threads}),
                                    options));
+  for (const ServerCodec* codec : server->codecs().WithProfile()) {
+    spdlog::info("profile {} of codec {}, {} bytes", DigestToHex(codec->profile->digest()),
+                 codec->info().name, codec->profile->bytes().size());
+  }
   const RecoveryReport& recovery = server->store().recovery();
   const StoreUsage usage = server->store().Usage();
   spdlog::info("store {}: {} contexts, {} of {} bytes", options.store.path, usage.contexts,

@@ -22,7 +22,7 @@ constexpr absl::Duration kPoll = absl::Milliseconds(100);
 struct Precomputer::Job {
   // Constant once the job is made.
   std::vector<int32_t> tokens;
-  const BlockEncoder* encoder = nullptr;
+  const ServerCodec* codec = nullptr;
   Digest codec_digest{};
   std::vector<Digest> keys;
   CancelToken cancel;
@@ -115,50 +115,45 @@ class Precomputer::ColumnWorker {
   absl::Status Encode(const Column& column) const {
     const Digest& key = job_.keys[column.index];
     const BlockShape shape{geometry_.kv_heads, column.tokens, geometry_.head_dim};
-    std::vector<absl::StatusOr<std::vector<std::string>>> planes(geometry_.layers,
-                                                                 absl::CancelledError(""));
-    ParallelFor(pool_, geometry_.layers, 1, [&](size_t begin, size_t end) {
-      for (size_t layer = begin; layer < end; ++layer) {
-        planes[layer] = job_.encoder->EncodeBlock(
-            {.shape = shape,
-             .place = {static_cast<uint32_t>(layer), geometry_.layers, column.index * kColumnTokens,
-                       std::span(job_.tokens).subspan(column.index * kColumnTokens, column.tokens)},
-             .k = column.k[layer].data(),
-             .v = column.v[layer].data()});
-      }
-    });
-    ASSIGN_OR_RETURN(
-        ColumnWriter writer,
-        ColumnWriter::Create(geometry_, column.tokens, job_.encoder->info(), fingerprint_, key));
+    const uint32_t begin = column.index * kColumnTokens;
+    std::vector<const uint16_t*> k, v;
     for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
-      if (!planes[layer].ok()) {
-        return absl::Status(planes[layer].status().code(),
-                            absl::StrCat("encoding column ", column.index, ", layer ", layer, ": ",
-                                         planes[layer].status().message()));
-      }
-      RETURN_IF_ERROR(writer.AppendLayer(*planes[layer]));
+      k.push_back(column.k[layer].data());
+      v.push_back(column.v[layer].data());
+    }
+    const absl::StatusOr<std::vector<std::vector<std::string>>> planes =
+        job_.codec->encoder->EncodeColumn(
+            {.shape = shape,
+             .first_token = begin,
+             .tokens = std::span(job_.tokens).subspan(begin, column.tokens),
+             .k = k,
+             .v = v},
+            pool_);
+    if (!planes.ok()) {
+      return absl::Status(planes.status().code(), absl::StrCat("encoding column ", column.index,
+                                                               ", ", planes.status().message()));
+    }
+    ASSIGN_OR_RETURN(ColumnWriter writer,
+                     ColumnWriter::Create(geometry_, column.tokens, job_.codec->info(),
+                                          fingerprint_, key, job_.codec->profile_digest()));
+    for (const std::vector<std::string>& layer : *planes) {
+      RETURN_IF_ERROR(writer.AppendLayer(layer));
     }
     ASSIGN_OR_RETURN(const std::string blob, writer.Finish());
-    RETURN_IF_ERROR(Verify(column, shape, blob, *planes[column.index % geometry_.layers]));
+    RETURN_IF_ERROR(Verify(column, shape, blob, *planes));
     return store_->PutColumn(key, blob);
   }
 
   // Nothing is stored that can't be read back: all checksums, and one block decoded.
   absl::Status Verify(const Column& column, const BlockShape& shape, std::string_view blob,
-                      const std::vector<std::string>& planes) const {
-    const uint32_t layer = column.index % geometry_.layers;
-    const absl::Status status = [&]() -> absl::Status {
-      RETURN_IF_ERROR(VerifyColumn(AsBytes(blob)));
-      ASSIGN_OR_RETURN(const BlockDecoder* const decoder, FindDecoder(job_.encoder->info().name));
-      std::vector<std::span<const uint8_t>> views;
-      for (const std::string& plane : planes) views.push_back(AsBytes(plane));
-      std::vector<uint16_t> k(shape.elements()), v(shape.elements());
-      RETURN_IF_ERROR(decoder->DecodeBlock(shape, views, k.data(), v.data()));
-      if (job_.encoder->info().lossless && (k != column.k[layer] || v != column.v[layer])) {
-        return absl::DataLossError("decodes to other values");
-      }
-      return absl::OkStatus();
-    }();
+                      const std::vector<std::vector<std::string>>& planes) const {
+    uint32_t layer = column.index % geometry_.layers;
+    if (job_.codec->info().computes_first_layer) layer = 1 + column.index % (geometry_.layers - 1);
+    absl::Status status = VerifyColumn(AsBytes(blob));
+    if (status.ok()) {
+      status =
+          job_.codec->CheckBlock(layer, shape, planes[layer], column.k[layer], column.v[layer]);
+    }
     if (status.ok()) return status;
     return absl::InternalError(absl::StrCat(
         "column ", column.index, " can't be read back after encoding: ", status.message()));
@@ -177,9 +172,11 @@ class Precomputer::ColumnWorker {
   std::thread thread_;
 };
 
-Precomputer::Precomputer(Store* store, Prefiller* prefiller, const PrecomputeOptions& options)
+Precomputer::Precomputer(Store* store, Prefiller* prefiller, const ServerCodecs* codecs,
+                         const PrecomputeOptions& options)
     : store_(store),
       prefiller_(prefiller),
+      codecs_(codecs),
       options_(options),
       encoders_(std::max(1, options.encode_threads)),
       engine_([this] { EngineLoop(); }) {}
@@ -216,11 +213,11 @@ absl::StatusOr<ContextRecord> Precomputer::Run(
                                                      prefiller_->vocabulary() - 1));
     }
   }
-  ASSIGN_OR_RETURN(const BlockEncoder* const encoder, FindEncoder(request.codec));
+  ASSIGN_OR_RETURN(const ServerCodec* const codec, codecs_->Find(request.codec));
   auto made = std::make_shared<Job>();
   made->tokens = request.tokens;
-  made->encoder = encoder;
-  made->codec_digest = CodecDigest(encoder->info());
+  made->codec = codec;
+  made->codec_digest = codec->encoder->digest();
   made->name = request.name;
   ContextIdentity identity;
   identity.model_fingerprint = prefiller_->fingerprint();
@@ -328,11 +325,12 @@ absl::StatusOr<ContextRecord> Precomputer::Work(Job* job) {
   record.id = job->keys.back();
   record.model_fingerprint = prefiller_->fingerprint();
   record.codec_digest = job->codec_digest;
-  record.codec = std::string(job->encoder->info().name);
+  record.codec = std::string(job->codec->info().name);
+  if (const Digest* profile = job->codec->profile_digest()) record.profile_digest = *profile;
   record.token_count = total;
   record.tokens = job->tokens;
   record.columns = job->keys;
-  record.level_bytes.assign(static_cast<size_t>(job->encoder->info().planes), 0);
+  record.level_bytes.assign(static_cast<size_t>(job->codec->info().planes), 0);
   for (uint32_t t = 0; t < columns; ++t) {
     ASSIGN_OR_RETURN(
         const ColumnHeader header,
@@ -388,7 +386,7 @@ absl::Status Precomputer::PrefillMissing(Job* job, std::vector<bool> stored, uin
   KvCache cache(pool);
 
   uint32_t first = 0;  // the first column to prefill
-  if (job->encoder->info().lossless) {
+  if (job->codec->info().lossless) {
     while (first < missing_end && stored[first]) {
       RETURN_IF_ERROR(job->cancel.Check());
       const absl::Status imported = ImportColumn(*job, first, &cache);

@@ -30,7 +30,7 @@
 #include "absl/time/time.h"
 #include "common/base/cancel.h"
 #include "common/base/thread_pool.h"
-#include "common/codec/enc_codec.h"
+#include "server/codecs.h"
 #include "server/prefiller.h"
 #include "server/store.h"
 
@@ -51,15 +51,16 @@ struct PrecomputeProgressInfo {
 
 class Precomputer {
  public:
-  // Both must outlive it.
-  Precomputer(Store* store, Prefiller* prefiller, const PrecomputeOptions& options);
+  // All must outlive it.
+  Precomputer(Store* store, Prefiller* prefiller, const ServerCodecs* codecs,
+              const PrecomputeOptions& options);
   ~Precomputer();
   Precomputer(const Precomputer&) = delete;
   Precomputer& operator=(const Precomputer&) = delete;
 
   struct Request {
     std::vector<int32_t> tokens;
-    std::string codec;  // a name that FindEncoder knows
+    std::string codec;  // a name that ServerCodecs knows
     std::string name;
   };
   // Blocks until the context is durable. on_progress runs on the calling thread, at once with what
@@ -89,6 +90,7 @@ class Precomputer {
 
   Store* const store_;
   Prefiller* const prefiller_;
+  const ServerCodecs* const codecs_;
   const PrecomputeOptions options_;
   ThreadPool encoders_;
   absl::Mutex mutex_;

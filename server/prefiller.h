@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/cancel.h"
 #include "common/base/sha256.h"
+#include "common/codec/residual.h"
 #include "common/kv/kv_cache.h"
 
 namespace sparkv {
@@ -27,6 +28,9 @@ class Prefiller {
   virtual KvGeometry geometry() const = 0;  // dtype f16: what the container stores
   virtual uint32_t vocabulary() const = 0;
   virtual uint32_t context_length() const = 0;
+  // What codecs that predict from the token embedding need; its functions live as long as someone
+  // holds them, the prefiller or not.
+  virtual TokenEmbedding token_embedding() const = 0;
   // The ids of a document as a stored context has them: within the chat template's opening, or
   // plain with `raw`. Thread-safe. InvalidArgument for text that gives no token or is too long;
   // Cancelled.

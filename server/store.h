@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@ struct ContextRecord {
   Digest model_fingerprint{};
   Digest codec_digest{};
   std::string codec;
+  std::optional<Digest> profile_digest;  // that codec_digest covers; none: the codec needs none
   uint32_t token_count = 0;
   std::vector<int32_t> tokens;  // empty in what ListContexts and GetContext return
   std::vector<Digest> columns;  // ColumnCount(token_count) keys; empty in what ListContexts returns

@@ -71,10 +71,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes
   }
 }
 
-absl::Status WriteFileDurably(const std::string& path, std::string_view bytes) {
+absl::Status WriteFileDurably(const std::string& path, std::string_view bytes, uint32_t mode) {
   const std::string tmp =
       absl::StrCat(path, ".tmp.", ::getpid(), ".", reinterpret_cast<uintptr_t>(&bytes));
-  const int fd = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd < 0) return ErrnoStatus(errno, tmp);
   absl::Cleanup remove_tmp = [&tmp] { ::unlink(tmp.c_str()); };
   {

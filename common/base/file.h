@@ -38,7 +38,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes
 
 // Writes beside `path`, fsyncs, renames over it and fsyncs the folder: after Ok the new content
 // survives a crash; after an error the old content is untouched and no temporary file is left.
-absl::Status WriteFileDurably(const std::string& path, std::string_view bytes);
+// `mode`: of the new file, less the umask.
+absl::Status WriteFileDurably(const std::string& path, std::string_view bytes,
+                              uint32_t mode = 0644);
 
 // Status from errno: ENOENT → NotFound, ENOSPC/EDQUOT → ResourceExhausted, else Unavailable.
 absl::Status ErrnoStatus(int error, std::string_view what);

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
@@ -39,6 +40,8 @@ std::string_view TypeName(SettingType type) {
   switch (type) {
     case SettingType::kString:
       return "text";
+    case SettingType::kStrings:
+      return "a list of texts";
     case SettingType::kInt:
       return "an integer";
     case SettingType::kBytes:
@@ -146,6 +149,16 @@ std::optional<std::string> TomlText(const toml::node& node, SettingType type) {
   switch (type) {
     case SettingType::kString:
       return text;
+    case SettingType::kStrings: {
+      if (text || !node.is_array()) return text;
+      std::vector<std::string> lines;
+      for (const toml::node& element : *node.as_array()) {
+        const auto line = element.value_exact<std::string>();
+        if (!line) return std::nullopt;
+        lines.push_back(*line);
+      }
+      return absl::StrJoin(lines, "\n");
+    }
     case SettingType::kInt:
       if (integer) return Cat(*integer);
       return std::nullopt;
@@ -295,9 +308,17 @@ absl::StatusOr<Settings::Value> Settings::Parse(const Setting& s, std::string_vi
   if (text.find('\0') != std::string_view::npos) return error("holds a NUL character");
   switch (s.type) {
     case SettingType::kString:
+      if (text.empty() && s.default_value.empty()) return value;
       if (!s.choices.empty() &&
           std::find(s.choices.begin(), s.choices.end(), value.text) == s.choices.end()) {
         return error(Cat("is not known; allowed: ", absl::StrJoin(s.choices, ", ")));
+      }
+      return value;
+    case SettingType::kStrings:
+      if (text.empty()) return value;
+      value.list = absl::StrSplit(Piece(text), '\n');
+      for (const std::string& line : value.list) {
+        if (line.empty()) return error("has an empty entry");
       }
       return value;
     case SettingType::kInt:
@@ -342,6 +363,14 @@ absl::Status Settings::Set(const Setting& s, std::string_view text, SettingSourc
   ASSIGN_OR_RETURN(Value value, Parse(s, text, origin));
   value.source = source;
   Value& current = values_[s.key];
+  if (s.type == SettingType::kStrings && source == SettingSource::kFlag) {
+    if (value.list.empty()) return absl::InvalidArgumentError(Cat(origin, ": is empty"));
+    if (current.source == source) {  // a flag that is repeated
+      current.text += "\n" + value.text;
+      current.list.insert(current.list.end(), value.list.begin(), value.list.end());
+      return absl::OkStatus();
+    }
+  }
   if (source >= current.source) current = std::move(value);
   return absl::OkStatus();
 }
@@ -370,8 +399,10 @@ absl::Status Settings::LoadEnvironment(const char* const* environment) {
       return absl::InvalidArgumentError(
           Cat("unknown environment variable '", name, "'", Suggestion(name, names)));
     }
-    RETURN_IF_ERROR(Set(table_[static_cast<size_t>(it - names.begin()) - 1], entry.substr(eq + 1),
-                        SettingSource::kEnvironment, name));
+    const Setting& s = table_[static_cast<size_t>(it - names.begin()) - 1];
+    std::string value(entry.substr(eq + 1));
+    if (s.type == SettingType::kStrings) absl::StrReplaceAll({{":", "\n"}}, &value);
+    RETURN_IF_ERROR(Set(s, value, SettingSource::kEnvironment, name));
   }
   return absl::OkStatus();
 }
@@ -493,6 +524,9 @@ const Settings::Value& Settings::Get(std::string_view key, SettingType type) con
 const std::string& Settings::GetString(std::string_view key) const {
   return Get(key, SettingType::kString).text;
 }
+const std::vector<std::string>& Settings::GetStrings(std::string_view key) const {
+  return Get(key, SettingType::kStrings).list;
+}
 int64_t Settings::GetInt(std::string_view key) const { return Get(key, SettingType::kInt).integer; }
 uint64_t Settings::GetBytes(std::string_view key) const {
   return static_cast<uint64_t>(Get(key, SettingType::kBytes).integer);
@@ -536,9 +570,15 @@ std::string Settings::Print() const {
       const bool quoted = s.type == SettingType::kString || s.type == SettingType::kBytes ||
                           s.type == SettingType::kDuration;
       // An unset number has no TOML form; it stays a comment.
-      const bool unset = value.text.empty() && s.type != SettingType::kString;
-      out +=
-          Cat(unset ? "# " : "", name, " = ", quoted ? TomlString(value.text) : value.text, "\n");
+      const bool unset =
+          value.text.empty() && s.type != SettingType::kString && s.type != SettingType::kStrings;
+      std::string text = quoted ? TomlString(value.text) : value.text;
+      if (s.type == SettingType::kStrings) {
+        std::vector<std::string> entries;
+        for (const std::string& entry : value.list) entries.push_back(TomlString(entry));
+        text = Cat("[", absl::StrJoin(entries, ", "), "]");
+      }
+      out += Cat(unset ? "# " : "", name, " = ", text, "\n");
     }
   }
   return out;

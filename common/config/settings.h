@@ -24,6 +24,8 @@ namespace sparkv {
 
 enum class SettingType {
   kString,
+  kStrings,   // any number: the flag may be repeated, the variable separates them by ':', the file
+              // has an array (or one string); none may be empty
   kInt,       // signed decimal
   kBytes,     // 4096, 64KiB, 10GiB, 1.5MB; a bare number is bytes
   kDouble,    // finite
@@ -34,14 +36,15 @@ enum class SettingType {
 struct Setting {
   std::string key;  // lower case words joined by '_', tables by '.'
   SettingType type = SettingType::kString;
-  std::string
-      default_value;  // in the form of the command line; must pass the checks below unless empty
-  std::string help;   // one sentence, with the unit and the meaning of 0 or empty
+  std::string default_value;  // in the form of the command line; must pass the checks below unless
+                              // empty; kStrings: a line each
+  std::string help;           // one sentence, with the unit and the meaning of 0 or empty
   // kInt, kBytes, kDouble; kDuration in seconds. Inclusive.
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  std::vector<std::string> choices = {};  // kString: the allowed values; empty: any
-  bool required = false;                  // must not end up empty
+  // kString: the allowed values, and nothing where that is the default; empty: any
+  std::vector<std::string> choices = {};
+  bool required = false;  // must not end up empty
 };
 
 enum class SettingSource { kDefault, kFile, kEnvironment, kFlag };
@@ -89,6 +92,7 @@ class Settings {
   // Values. The key must be in the table and of that type (a fault of ours otherwise: aborts with
   // the key's name).
   const std::string& GetString(std::string_view key) const;
+  const std::vector<std::string>& GetStrings(std::string_view key) const;
   int64_t GetInt(std::string_view key) const;
   uint64_t GetBytes(std::string_view key) const;
   double GetDouble(std::string_view key) const;
@@ -107,7 +111,8 @@ class Settings {
 
  private:
   struct Value {
-    std::string text;
+    std::string text;  // kStrings: a line each
+    std::vector<std::string> list;
     SettingSource source = SettingSource::kDefault;
     int64_t integer = 0;
     double real = 0;

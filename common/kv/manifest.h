@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ struct Manifest {
   Digest context_id{};
   Digest model_fingerprint{};
   Digest codec_digest{};
-  std::string codec;  // name, see common/codec/codec.h
+  std::string codec;                     // name, see common/codec/codec.h
+  std::optional<Digest> profile_digest;  // of the codec's profile; none: it needs none
   KvGeometry geometry;
   uint32_t planes = 0;
   std::vector<int32_t> tokens;

@@ -63,6 +63,7 @@ v1::Manifest ToProto(const Manifest& manifest, std::string_view name) {
   SetDigest(manifest.model_fingerprint, out.mutable_model_fingerprint());
   SetDigest(manifest.codec_digest, out.mutable_codec_digest());
   out.set_codec(manifest.codec);
+  if (manifest.profile_digest) SetDigest(*manifest.profile_digest, out.mutable_profile_digest());
   *out.mutable_geometry() = ToProto(manifest.geometry);
   out.set_planes(manifest.planes);
   out.mutable_tokens()->Add(manifest.tokens.begin(), manifest.tokens.end());
@@ -89,6 +90,9 @@ absl::StatusOr<Manifest> FromProto(const v1::Manifest& manifest) {
   ASSIGN_OR_RETURN(out.codec_digest, DigestField(manifest.codec_digest(), "codec_digest"));
   RETURN_IF_ERROR(Range("codec: length", manifest.codec().size(), 1, 64));
   out.codec = manifest.codec();
+  if (!manifest.profile_digest().empty()) {
+    ASSIGN_OR_RETURN(out.profile_digest, DigestField(manifest.profile_digest(), "profile_digest"));
+  }
   ASSIGN_OR_RETURN(out.geometry, FromProto(manifest.geometry()));
   RETURN_IF_ERROR(Range("planes", manifest.planes(), 1, kMaxWirePlanes));
   out.planes = manifest.planes();

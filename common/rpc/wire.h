@@ -26,6 +26,7 @@ inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxSystemBytes = 1u << 20;
 inline constexpr uint32_t kMaxListLimit = 1000;
 inline constexpr uint32_t kMaxActiveBlocks = 1u << 16;
+inline constexpr uint32_t kMaxProfileChunkBytes = 256u << 10;  // ProfileChunk.data
 
 v1::KvGeometry ToProto(const KvGeometry& geometry);
 // InvalidArgument naming the field.
@@ -36,7 +37,7 @@ v1::Manifest ToProto(const Manifest& manifest, std::string_view name = "");
 // bytes, the geometry is valid, planes 1..16, the columns' tokens are exactly those of a context of
 // tokens.size() tokens, each column has layers x planes items of 1..kMaxWireItemBytes bytes and
 // none or layers x kv_heads active blocks, and the context id is the last column's key. Token ids
-// are >= 0; the vocabulary is the caller's to check.
+// are >= 0; the vocabulary is the caller's to check, and so are codec and profile.
 absl::StatusOr<Manifest> FromProto(const v1::Manifest& manifest);
 
 // InvalidArgument for a name of a context that is not UTF-8 or has characters that a terminal obeys

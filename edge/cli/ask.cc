@@ -114,6 +114,10 @@ void PrintSummary(const v1::GenerateResponse::Result& result) {
                ttft.total_ms(), ttft.queue_ms(), ttft.lookup_ms(), ttft.stream_ms(),
                ttft.decode_ms(), ttft.compute_ms(), ttft.stall_ms(), ttft.query_prefill_ms(),
                ttft.first_step_ms());
+  if (ttft.profile_ms() > 0) {
+    std::fprintf(stderr, "waited %.0f ms for the codec's profile, %s\n", ttft.profile_ms(),
+                 HumanBytes(usage.profile_bytes()).c_str());
+  }
   std::string policy = usage.policy();
   if (usage.level() > 0) absl::StrAppend(&policy, ", level ", usage.level());
   std::fprintf(stderr,

@@ -180,7 +180,7 @@ void AddContextCommands(CLI::App* app, int* exit_code) {
   add->add_option("--name", add_options->name, "what to call it; default: the file's name");
   add->add_option("--system", add_options->system,
                   "system prompt before it; default: the template's");
-  add->add_option("--codec", add_options->codec, "codec of the stored KV; default: generic");
+  add->add_option("--codec", add_options->codec, "codec of the stored KV; default: the daemon's");
   add->add_flag("--raw", add_options->raw, "plain tokens, no chat template");
   AddClientOptions(add, &add_options->client);
   add->footer(

@@ -88,6 +88,11 @@ absl::Status Status(const ClientOptions& o) {
       s.link().empty() ? "as it is" : s.link().c_str(), s.default_policy().c_str(),
       HumanBytes(s.kv_used_bytes()).c_str(), HumanBytes(s.kv_budget_bytes()).c_str(),
       s.contexts_loaded(), s.queue_length(), s.max_queue(), s.cpu_features().c_str());
+  for (const v1::ProfileState& p : s.profiles()) {
+    std::printf("profile      %s %s, %s of %s, %s\n", p.digest().substr(0, 12).c_str(),
+                p.codec().empty() ? "?" : p.codec().c_str(), HumanBytes(p.bytes_done()).c_str(),
+                p.bytes() == 0 ? "?" : HumanBytes(p.bytes()).c_str(), p.state().c_str());
+  }
   return absl::OkStatus();
 }
 

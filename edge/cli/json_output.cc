@@ -41,6 +41,15 @@ Json ToJson(const v1::EdgeContext& context) {
 }
 
 Json ToJson(const v1::StatusResponse& status) {
+  Json profiles = Json::array();
+  for (const v1::ProfileState& one : status.profiles()) {
+    profiles.push_back({{"digest", one.digest()},
+                        {"codec", one.codec()},
+                        {"bytes", one.bytes()},
+                        {"bytes_done", one.bytes_done()},
+                        {"state", one.state()},
+                        {"fetch_ms", one.fetch_ms()}});
+  }
   return {{"version", status.version()},
           {"model", status.model()},
           {"model_fingerprint", status.model_fingerprint()},
@@ -54,7 +63,8 @@ Json ToJson(const v1::StatusResponse& status) {
           {"max_queue", status.max_queue()},
           {"link", status.link()},
           {"default_policy", status.default_policy()},
-          {"cpu_features", status.cpu_features()}};
+          {"cpu_features", status.cpu_features()},
+          {"profiles", std::move(profiles)}};
 }
 
 Json ToJson(const v1::Usage& usage) {
@@ -63,6 +73,7 @@ Json ToJson(const v1::Usage& usage) {
           {"prompt_tokens", usage.prompt_tokens()},
           {"completion_tokens", usage.completion_tokens()},
           {"bytes_fetched", usage.bytes_fetched()},
+          {"profile_bytes", usage.profile_bytes()},
           {"blocks_streamed", usage.blocks_streamed()},
           {"blocks_computed", usage.blocks_computed()},
           {"blocks_resident", usage.blocks_resident()},
@@ -74,11 +85,11 @@ Json ToJson(const v1::Usage& usage) {
 }
 
 Json ToJson(const v1::Ttft& ttft) {
-  return {{"total_ms", ttft.total_ms()},          {"queue_ms", ttft.queue_ms()},
-          {"lookup_ms", ttft.lookup_ms()},        {"stream_ms", ttft.stream_ms()},
-          {"decode_ms", ttft.decode_ms()},        {"compute_ms", ttft.compute_ms()},
-          {"stall_ms", ttft.stall_ms()},          {"query_prefill_ms", ttft.query_prefill_ms()},
-          {"first_step_ms", ttft.first_step_ms()}};
+  return {{"total_ms", ttft.total_ms()},           {"queue_ms", ttft.queue_ms()},
+          {"lookup_ms", ttft.lookup_ms()},         {"stream_ms", ttft.stream_ms()},
+          {"decode_ms", ttft.decode_ms()},         {"compute_ms", ttft.compute_ms()},
+          {"stall_ms", ttft.stall_ms()},           {"query_prefill_ms", ttft.query_prefill_ms()},
+          {"first_step_ms", ttft.first_step_ms()}, {"profile_ms", ttft.profile_ms()}};
 }
 
 Json ToJson(const v1::GenerateResponse::Result& result, bool timeline) {

@@ -1,11 +1,13 @@
 #include "edge/net/server_client.h"
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/bytes.h"
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/rpc/status_conv.h"
 #include "common/rpc/wire.h"
@@ -17,6 +19,7 @@ namespace {
 constexpr absl::Duration kPoll = absl::Milliseconds(20);  // between two looks at `cancelled`
 constexpr absl::Duration kShowDeadline = absl::Seconds(5);
 constexpr absl::Duration kListDeadline = absl::Seconds(10);  // a page
+constexpr absl::Duration kProfileStall = absl::Seconds(30);
 
 std::string Bytes(const Digest& digest) { return std::string(AsStringView(digest)); }
 
@@ -168,6 +171,60 @@ absl::StatusOr<v1::ContextInfo> ServerClient::Precompute(
     return absl::UnavailableError(
         absl::StrCat("server ", shown_, " ended the precompute without a result"));
   return done;
+}
+
+absl::StatusOr<std::string> ServerClient::GetProfile(
+    const Digest& digest, uint64_t max_bytes,
+    const std::function<void(uint64_t, uint64_t)>& progress, CancelledFn cancelled) {
+  std::atomic<int64_t> moved = absl::ToInt64Milliseconds(RealClock().Now());
+  std::atomic<bool> stalled = false;
+  Call call(this, absl::InfiniteDuration(), [&moved, &stalled, cancelled = std::move(cancelled)] {
+    const int64_t idle = absl::ToInt64Milliseconds(RealClock().Now()) - moved.load();
+    if (idle > absl::ToInt64Milliseconds(kProfileStall)) stalled = true;
+    return stalled || (cancelled != nullptr && cancelled());
+  });
+  v1::GetProfileRequest request;
+  request.set_digest(Bytes(digest));
+  auto reader = stub_->GetProfile(call.context(), request);
+  v1::ProfileChunk chunk;
+  std::string bytes;
+  uint64_t total = 0;
+  absl::Status bad;
+  while (reader->Read(&chunk)) {
+    if (!bad.ok()) continue;  // until the call has ended
+    moved = absl::ToInt64Milliseconds(RealClock().Now());
+    if (total == 0) total = chunk.total_bytes();
+    if (total > max_bytes) {
+      bad =
+          absl::FailedPreconditionError(absl::StrCat("server ", shown_, ": its profile has ", total,
+                                                     " bytes; at most ", max_bytes, " are taken"));
+    } else if (total == 0 || chunk.total_bytes() != total || chunk.data().empty() ||
+               chunk.data().size() > kMaxProfileChunkBytes ||
+               chunk.data().size() > total - bytes.size()) {
+      bad = absl::DataLossError(absl::StrCat(
+          "server ", shown_, " sent a bad part of a profile: ", chunk.data().size(),
+          " bytes after ", bytes.size(), ", of ", chunk.total_bytes(), " and before of ", total));
+    }
+    if (!bad.ok()) {
+      call.context()->TryCancel();
+      continue;
+    }
+    bytes += chunk.data();
+    if (progress) progress(bytes.size(), total);
+  }
+  const absl::Status ended = Named(reader->Finish());
+  RETURN_IF_ERROR(bad);
+  if (stalled) {
+    return absl::UnavailableError(absl::StrCat("server ", shown_,
+                                               ": nothing of the profile came for ",
+                                               absl::FormatDuration(kProfileStall)));
+  }
+  RETURN_IF_ERROR(ended);
+  if (total == 0 || bytes.size() != total) {
+    return absl::DataLossError(absl::StrCat("server ", shown_, " sent ", bytes.size(), " of ",
+                                            total, " bytes of a profile"));
+  }
+  return bytes;
 }
 
 std::unique_ptr<ItemStream> ServerClient::Fetch(const FetchOptions& options,

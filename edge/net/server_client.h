@@ -52,6 +52,13 @@ class ServerClient {
       const v1::PrecomputeRequest& request,
       const std::function<void(const v1::PrecomputeProgress&)>& progress,
       const CancelToken& cancel);
+  // The bytes of a model profile, not yet checked against the digest. progress(bytes so far, of
+  // the whole); `cancelled` as of Lookup. DataLoss for chunks that break the contract,
+  // FailedPrecondition for a profile of more than max_bytes (nothing of that size is allocated),
+  // Unavailable also when nothing came for 30 s.
+  absl::StatusOr<std::string> GetProfile(const Digest& digest, uint64_t max_bytes,
+                                         const std::function<void(uint64_t, uint64_t)>& progress,
+                                         CancelledFn cancelled);
   // A fetch that checks every item against the manifest, which must outlive it.
   std::unique_ptr<ItemStream> Fetch(const FetchOptions& options, const Manifest& manifest);
 

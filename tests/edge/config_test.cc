@@ -26,6 +26,8 @@ TEST_CASE("flags of tables reach the configuration") {
   CHECK(config->session.kv_budget_bytes == 64 << 20);
   CHECK(config->session.policy == v1::POLICY_CAKE);
   CHECK_FALSE(config->tls.enabled);
+  CHECK(config->contexts.codec.empty());
+  CHECK(config->contexts.profile_wait == absl::ZeroDuration());
 }
 
 TEST_CASE("settings that exclude each other are refused by name") {

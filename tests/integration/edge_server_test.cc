@@ -2,10 +2,13 @@
 // ends in the right answer with the reason beside it.
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "common/llm/model.h"
 #include "tests/common/rpc/test_certificate.h"
 #include "tests/integration/flipping_relay.h"
 #include "tests/integration/server_process.h"
+#include "tests/testing/served_profile.h"
 
 namespace sparkv {
 namespace {
@@ -364,6 +367,124 @@ TEST_CASE("a client that goes away ends the stream, and nothing of it stays") {
   REQUIRE_OK(edge.Ask(Question("", "Hello", 1)).status);
   CHECK(edge.Status().contexts_loaded() == 0);
   CHECK(edge.Status().kv_used_bytes() == 0);
+}
+
+// A profile that fits the test's model and knows nothing of it.
+std::string ModelProfile(uint64_t seed, bool other_model = false) {
+  const auto model = Model::Load(TestModel());
+  REQUIRE_OK(model);
+  const ModelConfig& config = (*model)->config();
+  testing::ServedProfileOptions options{.geometry = config.Geometry(KvDtype::kF16),
+                                      .model_fingerprint = (*model)->fingerprint(),
+                                      .d_model = config.d_model,
+                                      .step = 0.5f,
+                                      .seed = seed};
+  if (other_model) options.model_fingerprint[0] ^= 1;
+  return testing::ServedProfile(options);
+}
+
+std::string FileWith(const TestFolder& folder, const std::string& name, const std::string& bytes) {
+  const std::string path = folder.path() + "/" + name;
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+void AwaitProfile(TestDaemon* edge) {
+  v1::StatusResponse status;
+  do {
+    std::this_thread::yield();
+    status = edge->Status();
+    REQUIRE(status.profiles_size() == 1);
+  } while (status.profiles(0).state() == "fetching");
+  CHECK(status.profiles(0).state() == "held");
+  CHECK(status.profiles(0).codec() == "aatc-pred");
+}
+
+TEST_CASE("Contexts travel as generic until the server's profile is here, then as aatc-pred") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  const std::string bytes = ModelProfile(1);
+  ServerProcess server(TestModel(), folder.path() + "/server",
+                       {"--insecure", "--profile", FileWith(folder, "p.skvp", bytes)});
+  const std::string text = Prose(3);
+  std::string id;
+  {
+    TestDaemon edge(EdgeWithServer(folder, server.address()));
+    const auto cold = edge.Add(Document("cold", text));
+    REQUIRE_OK(cold);
+    CHECK(cold->done().codec() == "generic");
+    CHECK(cold->done().on_server());
+    REQUIRE(cold->degraded_size() == 1);
+    CHECK(Has(cold->degraded(0), "aatc-pred"));
+    AwaitProfile(&edge);
+    CHECK(edge.Status().profiles(0).bytes() == bytes.size());
+    const auto warm = edge.Add(Document("warm", text));
+    REQUIRE_OK(warm);
+    CHECK(warm->done().codec() == "aatc-pred");
+    CHECK(warm->done().on_server());
+    CHECK(warm->degraded_size() == 0);
+    CHECK(warm->done().stored_bytes() > 0);
+    id = warm->done().id();
+    CHECK(id != cold->done().id());
+    // A known name with the same content stays what it is.
+    const auto again = edge.Add(Document("cold", text));
+    REQUIRE_OK(again);
+    CHECK(again->done().id() == cold->done().id());
+    CHECK(again->degraded_size() == 0);
+  }
+  // The profile is damaged on the disk: a context that needs it is computed here meanwhile, and
+  // another one that asks for the codec by name waits for the profile.
+  const std::string file =
+      std::filesystem::directory_iterator(folder.path() + "/edge/profiles")->path().string();
+  std::ofstream(file, std::ios::binary) << "damaged";
+  TestDaemon edge(EdgeWithServer(folder, server.address()));
+  v1::GenerateRequest request = Question("warm", kQuestion);
+  const Answer answer = edge.Ask(request);
+  REQUIRE_OK(answer.status);
+  CHECK(Has(answer.degraded(), "profile"));
+  CHECK(answer.result.usage().policy() == "local");
+  CHECK(answer.result.usage().profile_bytes() == 0);
+  v1::AddContextRequest named = Document("named", text);
+  named.set_codec("aatc-pred");
+  const auto added = edge.Add(named);
+  REQUIRE_OK(added);
+  CHECK(added->done().codec() == "aatc-pred");
+  CHECK(added->done().id() == id);
+  AwaitProfile(&edge);
+}
+
+TEST_CASE("A codec that the server has no profile of is refused by name, and not used otherwise") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  ServerProcess server(TestModel(), folder.path() + "/server");
+  EdgeConfig config = EdgeWithServer(folder, server.address());
+  config.contexts.codec = "aatc-pred";
+  TestDaemon edge(config);
+  const auto added = edge.Add(Document("doc", Prose(3)));
+  REQUIRE_OK(added);
+  CHECK(added->done().codec() == "generic");
+  CHECK(Has(added->degraded(0), "has no profile of aatc-pred"));
+  v1::AddContextRequest named = Document("named", Prose(3));
+  named.set_codec("aatc-pred");
+  CHECK(absl::IsFailedPrecondition(edge.Add(named).status()));
+  server.Kill();
+  CHECK(absl::IsUnavailable(edge.Add(named).status()));
+}
+
+TEST_CASE("sparkv-server refuses a profile of another model and names both fingerprints") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  const std::string file = FileWith(folder, "p.skvp", ModelProfile(1, /*other_model=*/true));
+  auto process = cli::Subprocess::Start(
+      {testing::BuiltProgram("server/sparkv-server"), "--listen", "127.0.0.1:0", "--model",
+       TestModel(), "--data-dir", folder.path() + "/server", "--insecure", "--profile", file},
+      folder.path() + "/log");
+  REQUIRE_OK(process);
+  CHECK_FALSE((*process)->ReadUntil("listening on ", absl::Minutes(2)).ok());
+  std::ifstream log(folder.path() + "/log");
+  const std::string text((std::istreambuf_iterator<char>(log)), {});
+  CHECK(Has(text, "is of another model"));
+  CHECK(Has(text, file));
 }
 
 }  // namespace

@@ -373,6 +373,43 @@ TEST_CASE("Folders that vanish and a FIFO in a column's place do no lasting harm
   REQUIRE_OK(ReadWhole(store.get(), record.id));
 }
 
+TEST_CASE("A context keeps its codec's profile, and a store of version 1 is taken over") {
+  TempFolder folder;
+  ContextRecord record = TestRecord(TestTokens(1, 1100), "");
+  record.profile_digest = testing::TestFingerprint();
+  ContextRecord plain = TestRecord(TestTokens(500, 50), "");
+  {
+    auto store = OpenStore(folder.path);
+    REQUIRE_OK(PutContext(store.get(), record));
+    REQUIRE_OK(PutContext(store.get(), plain));
+  }
+  {
+    auto store = OpenStore(folder.path);
+    CHECK(store->GetContext(record.id)->profile_digest == record.profile_digest);
+    CHECK((*store->OpenContext(record.id))->manifest().profile_digest == record.profile_digest);
+    CHECK_FALSE(store->GetContext(plain.id)->profile_digest.has_value());
+  }
+  {
+    auto db = Database::Open(folder.path + "/store.db");
+    REQUIRE_OK(db);
+    REQUIRE_OK((*db)->Exec("ALTER TABLE contexts DROP COLUMN profile; PRAGMA user_version = 1;"));
+  }
+  {
+    auto store = OpenStore(folder.path);
+    CHECK_FALSE(store->GetContext(record.id)->profile_digest.has_value());
+    REQUIRE_OK(ReadWhole(store.get(), plain.id));
+    REQUIRE_OK(store->CommitContext(record));
+    CHECK(store->GetContext(record.id)->profile_digest == record.profile_digest);
+  }
+  {
+    auto db = Database::Open(folder.path + "/store.db");
+    REQUIRE_OK(db);
+    REQUIRE_OK((*db)->Exec("UPDATE contexts SET profile = x'0102'"));
+  }
+  auto store = OpenStore(folder.path);
+  CHECK(absl::IsDataLoss(store->GetContext(record.id).status()));
+}
+
 TEST_CASE("A context's row with damaged tokens is put right by the next commit") {
   TempFolder folder;
   const ContextRecord record = TestRecord(TestTokens(1, 1100), "");

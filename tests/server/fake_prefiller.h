@@ -3,23 +3,30 @@
 #pragma once
 
 #include <atomic>
+#include <fstream>
 #include <functional>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/codecs.h"
 #include "server/prefiller.h"
 #include "tests/server/store_fixture.h"
+#include "tests/testing/served_profile.h"
 
 namespace sparkv::testing {
 
 class FakePrefiller : public Prefiller {
  public:
+  explicit FakePrefiller(const KvGeometry& geometry = kTestGeometry) : geometry_(geometry) {}
   std::string model_name() const override { return "fake"; }
   Digest fingerprint() const override { return TestFingerprint(); }
-  KvGeometry geometry() const override { return kTestGeometry; }
+  KvGeometry geometry() const override { return geometry_; }
   uint32_t vocabulary() const override { return 50000; }
   uint32_t context_length() const override { return 8192; }
+  TokenEmbedding token_embedding() const override { return testing::ServedEmbedding(); }
   absl::StatusOr<std::vector<int32_t>> Tokenize(std::string_view text, bool raw,
                                                 std::string_view system,
                                                 const CancelledFn&) const override {
@@ -68,12 +75,37 @@ class FakePrefiller : public Prefiller {
       on_prefill;  // called with the first position, on the engine's thread
   std::atomic<bool> until_cancelled = false;  // prefill works until it is cancelled
   std::atomic<uint32_t> prefilled = 0;
+
+ private:
+  const KvGeometry geometry_;
 };
 
+// The codecs of a server that was given no profile.
+inline const ServerCodecs& Codecs() {
+  static const std::unique_ptr<ServerCodecs> codecs =
+      ServerCodecs::Create({}, FakePrefiller(), "").value();
+  return *codecs;
+}
+
+// A geometry that profiles can be made for, and one for the fake's model.
+inline const KvGeometry kWideGeometry{3, 2, 16, KvDtype::kF16};
+inline ServedProfileOptions FakeProfile() {
+  return {.geometry = kWideGeometry, .model_fingerprint = TestFingerprint()};
+}
+
+// Writes `bytes` to a file and returns its name.
+inline std::string FileWith(const TempFolder& folder, const std::string& name,
+                            const std::string& bytes) {
+  const std::string path = folder.path + "/" + name;
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
 // The K/V that a context of `tokens` must have: what the fake computes in one go.
-inline KvCache ExpectedKv(const std::vector<int32_t>& tokens) {
-  FakePrefiller fake;
-  auto pool = KvPagePool::Create(kTestGeometry, uint64_t{1} << 24).value();
+inline KvCache ExpectedKv(const std::vector<int32_t>& tokens,
+                          const KvGeometry& geometry = kTestGeometry) {
+  FakePrefiller fake(geometry);
+  auto pool = KvPagePool::Create(geometry, uint64_t{1} << 25).value();
   KvCache cache(pool);
   REQUIRE(fake.Prefill(tokens, &cache, {}, [](uint32_t) {}).ok());
   return cache;

@@ -41,10 +41,11 @@ struct Rig {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::KvCache::Stub> stub;
 
-  explicit Rig(KvServerOptions options = {}, const ClientTls& tls = {}) {
-    options.store.path = folder.path + "/store";
+  explicit Rig(KvServerOptions options = {}, const ClientTls& tls = {},
+               const KvGeometry& geometry = testing::kTestGeometry) {
+    if (options.store.path.empty()) options.store.path = folder.path + "/store";
     options.service.version = "test";
-    auto prefiller = std::make_unique<FakePrefiller>();
+    auto prefiller = std::make_unique<FakePrefiller>(geometry);
     fake = prefiller.get();
     auto started = KvServer::Start(std::move(prefiller), options);
     REQUIRE_OK(started);
@@ -621,6 +622,114 @@ TEST_CASE("Many clients fetch, precompute and delete at once") {
   CHECK(wrong == 0);
   CHECK(fetched > 0);
   while (rig.server->service().fetch_streams() != 0) std::this_thread::yield();
+}
+
+TEST_CASE("A server with a profile says so, makes it the default and hands it out whole") {
+  TempFolder folder;
+  testing::TinyProfileOptions tiny = testing::FakeProfile();
+  tiny.geometry = {40, 2, 64, KvDtype::kF16};  // more than one chunk
+  const std::string bytes = testing::TinyProfile(tiny);
+  REQUIRE(bytes.size() > 2 * kMaxProfileChunkBytes);
+  KvServerOptions options;
+  options.profiles = {testing::FileWith(folder, "p.skvp", bytes)};
+  options.store.path = folder.path + "/store";
+  std::string id, digest;
+  {
+    Rig rig(options, {}, tiny.geometry);
+    grpc::ClientContext info_context;
+    v1::ServerInfo info;
+    REQUIRE(rig.stub->GetServerInfo(&info_context, {}, &info).ok());
+    CHECK(info.codecs(0) == "aatc-pred");
+    REQUIRE(info.profiles_size() == 1);
+    CHECK(info.profiles(0).codec() == "aatc-pred");
+    CHECK(info.profiles(0).bytes() == bytes.size());
+    digest = info.profiles(0).digest();
+
+    const auto get = [&](const std::string& name, std::string* out) {
+      grpc::ClientContext context;
+      v1::GetProfileRequest request;
+      request.set_digest(name);
+      auto reader = rig.stub->GetProfile(&context, request);
+      v1::ProfileChunk chunk;
+      while (reader->Read(&chunk)) {
+        CHECK(chunk.total_bytes() == bytes.size());
+        CHECK(chunk.data().size() <= kMaxProfileChunkBytes);
+        *out += chunk.data();
+      }
+      return FromGrpc(reader->Finish()).code();
+    };
+    std::string got, none;
+    CHECK(get(digest, &got) == absl::StatusCode::kOk);
+    CHECK(got == bytes);
+    CHECK(Bytes(Sha256().Update(AsBytes(got)).Finish()) == digest);
+    CHECK(get(std::string(32, 'x'), &none) == absl::StatusCode::kNotFound);
+    CHECK(get("x", &none) == absl::StatusCode::kInvalidArgument);
+    CHECK(none.empty());
+    CHECK(rig.server->service().calls() == 0);
+
+    const auto stored = rig.Precompute(TestTokens(5, 50), "");
+    REQUIRE_OK(stored);
+    CHECK(stored->codec() == "aatc-pred");
+    id = stored->context_id();
+    const auto manifest = rig.Lookup(id);
+    REQUIRE_OK(manifest);
+    REQUIRE(manifest->profile_digest.has_value());
+    CHECK(Bytes(*manifest->profile_digest) == digest);
+    CHECK_FALSE(rig.Lookup(rig.Precompute(TestTokens(5, 50), "f16")->context_id())->profile_digest);
+  }
+  // The same store without the profile: who has it can still fetch, nobody can make more.
+  options.profiles.clear();
+  Rig rig(options, {}, tiny.geometry);
+  const auto manifest = rig.Lookup(id);
+  REQUIRE_OK(manifest);
+  CHECK(Bytes(*manifest->profile_digest) == digest);
+  CHECK(FetchEnd(&rig, {Open(*manifest), OrderAll(*manifest)}).ok());
+  CHECK(absl::IsFailedPrecondition(rig.Precompute(TestTokens(5, 50), "aatc-pred").status()));
+  grpc::ClientContext context;
+  v1::GetProfileRequest request;
+  request.set_digest(digest);
+  auto reader = rig.stub->GetProfile(&context, request);
+  v1::ProfileChunk chunk;
+  CHECK_FALSE(reader->Read(&chunk));
+  CHECK(reader->Finish().error_code() == grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_CASE("A profile of another model stops the server before it listens") {
+  TempFolder folder;
+  testing::TinyProfileOptions tiny = testing::FakeProfile();
+  tiny.model_fingerprint[31] ^= 1;
+  KvServerOptions options;
+  options.profiles = {testing::FileWith(folder, "p.skvp", testing::TinyProfile(tiny))};
+  options.store.path = folder.path + "/store";
+  CHECK(absl::IsFailedPrecondition(
+      KvServer::Start(std::make_unique<FakePrefiller>(testing::kWideGeometry), options).status()));
+}
+
+TEST_CASE("Profile transfers have a limit, and one that stalls is ended") {
+  TempFolder folder;
+  testing::TinyProfileOptions tiny = testing::FakeProfile();
+  tiny.geometry = {200, 4, 64, KvDtype::kF16};  // beyond what a connection buffers
+  KvServerOptions options;
+  options.profiles = {testing::FileWith(folder, "p.skvp", testing::TinyProfile(tiny))};
+  options.service.max_profile_calls = 1;
+  options.service.fetch_stall_limit = absl::Milliseconds(10);
+  Rig rig(options, {}, tiny.geometry);
+  v1::GetProfileRequest request;
+  request.set_digest(Bytes(rig.server->codecs().WithProfile()[0]->profile->digest()));
+  v1::ProfileChunk chunk;
+  grpc::ClientContext slow_context;
+  auto slow = rig.stub->GetProfile(&slow_context, request);
+  REQUIRE(slow->Read(&chunk));
+  {
+    grpc::ClientContext context;
+    auto refused = rig.stub->GetProfile(&context, request);
+    CHECK_FALSE(refused->Read(&chunk));
+    CHECK(refused->Finish().error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  while (rig.server->service().calls() > 0) std::this_thread::yield();  // the server has given up
+  while (slow->Read(&chunk)) {
+  }
+  CHECK_FALSE(slow->Finish().ok());
 }
 
 }  // namespace

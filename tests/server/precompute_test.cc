@@ -1,15 +1,19 @@
 #include "server/precompute.h"
 
+#include <cmath>
+#include <set>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "common/base/bytes.h"
+#include "common/codec/column_decode.h"
 #include "tests/catch.h"
 #include "tests/server/fake_prefiller.h"
 
 namespace sparkv {
 namespace {
 
+using testing::Codecs;
 using testing::ExpectedKv;
 using testing::FakePrefiller;
 using testing::OpenStore;
@@ -54,7 +58,7 @@ TEST_CASE("A precomputed context holds the K/V of one prefill, bit for bit") {
     TempFolder folder;
     auto store = OpenStore(folder.path);
     FakePrefiller fake;
-    Precomputer precomputer(store.get(), &fake, {});
+    Precomputer precomputer(store.get(), &fake, &Codecs(), {});
     const std::vector<int32_t> tokens = TestTokens(5, n);
     const auto record = precomputer.Run({tokens, "f16", "name"}, kGoOn);
     REQUIRE_OK(record);
@@ -79,7 +83,7 @@ TEST_CASE("The generic codec's context has the level sizes of its planes") {
   TempFolder folder;
   auto store = OpenStore(folder.path);
   FakePrefiller fake;
-  Precomputer precomputer(store.get(), &fake, {});
+  Precomputer precomputer(store.get(), &fake, &Codecs(), {});
   const auto record = precomputer.Run({TestTokens(5, 1100), "generic", ""}, kGoOn);
   REQUIRE_OK(record);
   const auto reader = store->OpenContext(record->id);
@@ -99,7 +103,7 @@ TEST_CASE("Requests out of range are refused by name") {
   TempFolder folder;
   auto store = OpenStore(folder.path);
   FakePrefiller fake;
-  Precomputer precomputer(store.get(), &fake, {.kv_budget_bytes = 64 * 32 * 20});
+  Precomputer precomputer(store.get(), &fake, &Codecs(), {.kv_budget_bytes = 64 * 32 * 20});
   CHECK(absl::IsInvalidArgument(precomputer.Run({{}, "f16", ""}, kGoOn).status()));
   CHECK(absl::IsInvalidArgument(precomputer.Run({TestTokens(1, 8193), "f16", ""}, kGoOn).status()));
   CHECK(precomputer.Run({{1, 50000}, "f16", ""}, kGoOn).status().message() ==
@@ -119,7 +123,7 @@ TEST_CASE(
     FakePrefiller fake;
     const std::vector<int32_t> tokens = TestTokens(5, 4000);
     {
-      Precomputer precomputer(store.get(), &fake, {});
+      Precomputer precomputer(store.get(), &fake, &Codecs(), {});
       absl::Notification gone;
       // The third column begins when the first is stored (the second is handed over only then). The
       // caller leaves there.
@@ -140,7 +144,7 @@ TEST_CASE(
     CHECK(kept <= 2);
     CHECK(store->Usage().contexts == 0);
     fake.prefilled = 0;
-    Precomputer precomputer(store.get(), &fake, {});
+    Precomputer precomputer(store.get(), &fake, &Codecs(), {});
     uint32_t reused = 0;
     const auto record = precomputer.Run({tokens, codec, ""}, [&](const PrecomputeProgressInfo& p) {
       reused = std::max(reused, p.tokens_reused);
@@ -156,7 +160,7 @@ TEST_CASE(
     TempFolder other;
     auto fresh = OpenStore(other.path);
     FakePrefiller fake2;
-    Precomputer straight(fresh.get(), &fake2, {});
+    Precomputer straight(fresh.get(), &fake2, &Codecs(), {});
     REQUIRE_OK(straight.Run({tokens, codec, ""}, kGoOn));
     const auto a = store->OpenContext(record->id);
     const auto b = fresh->OpenContext(record->id);
@@ -173,7 +177,7 @@ TEST_CASE("A context that extends a stored one computes only its own columns") {
   TempFolder folder;
   auto store = OpenStore(folder.path);
   FakePrefiller fake;
-  Precomputer precomputer(store.get(), &fake, {});
+  Precomputer precomputer(store.get(), &fake, &Codecs(), {});
   std::vector<int32_t> tokens = TestTokens(5, 2048);
   REQUIRE_OK(precomputer.Run({tokens, "f16", "short"}, kGoOn));
   fake.prefilled = 0;
@@ -188,7 +192,7 @@ TEST_CASE("A stored column that is damaged is computed again") {
   TempFolder folder;
   auto store = OpenStore(folder.path);
   FakePrefiller fake;
-  Precomputer precomputer(store.get(), &fake, {});
+  Precomputer precomputer(store.get(), &fake, &Codecs(), {});
   std::vector<int32_t> tokens = TestTokens(5, 2048);
   const auto first = precomputer.Run({tokens, "f16", ""}, kGoOn);
   REQUIRE_OK(first);
@@ -214,7 +218,7 @@ TEST_CASE("Two equal requests share one run, and the run ends only when the last
   FakePrefiller fake;
   absl::Notification joined;
   fake.on_prefill = [&](uint32_t) { joined.WaitForNotification(); };
-  Precomputer precomputer(store.get(), &fake, {});
+  Precomputer precomputer(store.get(), &fake, &Codecs(), {});
   const std::vector<int32_t> tokens = TestTokens(5, 1500);
   std::atomic<int> waiting = 0;
   std::vector<std::thread> threads;
@@ -243,7 +247,7 @@ TEST_CASE("Stop ends waiting and running precomputes with Unavailable") {
   TempFolder folder;
   auto store = OpenStore(folder.path);
   FakePrefiller fake;
-  Precomputer precomputer(store.get(), &fake, {});
+  Precomputer precomputer(store.get(), &fake, &Codecs(), {});
   absl::Notification running;
   absl::Notification stopped;
   fake.on_prefill = [&](uint32_t begin) {
@@ -273,11 +277,102 @@ TEST_CASE("A disk without room ends a precompute with ResourceExhausted, and the
   TempFolder folder;
   auto store = OpenStore(folder.path, 20000);
   FakePrefiller fake;
-  Precomputer precomputer(store.get(), &fake, {});
+  Precomputer precomputer(store.get(), &fake, &Codecs(), {});
   const auto big = precomputer.Run({TestTokens(5, 8000), "f16", ""}, kGoOn);
   CHECK(absl::IsResourceExhausted(big.status()));
   CHECK(store->Usage().used_bytes <= 20000);
   REQUIRE_OK(precomputer.Run({TestTokens(7, 100), "f16", ""}, kGoOn));
+}
+
+TEST_CASE("With a profile whole columns are predicted; resuming gives the same bytes as one run") {
+  TempFolder folder;
+  FakePrefiller fake(testing::kWideGeometry);
+  testing::TinyProfileOptions options = testing::FakeProfile();
+  const std::string file = testing::FileWith(folder, "profile", testing::TinyProfile(options));
+  const auto codecs = ServerCodecs::Create({file}, fake, "");
+  REQUIRE_OK(codecs);
+  const ServerCodec* codec = (*codecs)->Find("aatc-pred").value();
+  auto store = OpenStore(folder.path + "/store");
+  Precomputer precomputer(store.get(), &fake, codecs->get(), {.encode_threads = 3});
+  const std::vector<int32_t> tokens = TestTokens(5, 2100);
+  // The first column alone, then the rest.
+  REQUIRE_OK(precomputer.Run({{tokens.begin(), tokens.begin() + 1024}, "aatc-pred", ""}, kGoOn));
+  const auto record = precomputer.Run({tokens, "aatc-pred", "name"}, kGoOn);
+  REQUIRE_OK(record);
+  REQUIRE(record->profile_digest.has_value());
+  CHECK(*record->profile_digest == codec->profile->digest());
+  CHECK(record->codec_digest == CodecDigest(codec->info(), &*record->profile_digest));
+  const auto reader = store->OpenContext(record->id);
+  REQUIRE_OK(reader);
+  const Manifest& m = (*reader)->manifest();
+  CHECK(m.profile_digest == record->profile_digest);
+  CHECK(m.planes == 5);
+  CHECK(m.item(0, 0, 0).bytes == 2);  // layer 0 is never sent
+
+  auto straight_store = OpenStore(folder.path + "/straight");
+  FakePrefiller fake2(testing::kWideGeometry);
+  Precomputer straight(straight_store.get(), &fake2, codecs->get(), {});
+  const auto once = straight.Run({tokens, "aatc-pred", ""}, kGoOn);
+  REQUIRE_OK(once);
+  for (const Digest& key : once->columns) {
+    CHECK(*store->ReadColumn(key) == *straight_store->ReadColumn(key));
+  }
+
+  // All planes, finished: near what prefill gave.
+  const KvCache expected = ExpectedKv(tokens, testing::kWideGeometry);
+  auto pool = KvPagePool::Create(testing::kWideGeometry, uint64_t{1} << 25).value();
+  KvCache cache(pool);
+  REQUIRE_OK(cache.Extend(1024));
+  const uint32_t row = testing::kWideGeometry.row();
+  std::vector<float> k(1024 * row), v(1024 * row), got(1024 * row);
+  expected.ReadRows(0, KvSide::kK, 0, 1024, k.data(), 16);
+  expected.ReadRows(0, KvSide::kV, 0, 1024, v.data(), 16);
+  const auto import = [&](uint32_t layer) {
+    const BlockShape shape{2, 1024, 16};
+    std::vector<uint16_t> hk(shape.elements()), hv(shape.elements());
+    REQUIRE_OK(expected.ExportBlock(layer, 0, 1024, hk.data(), hv.data()));
+    cache.ImportBlock(layer, 0, 1024, hk.data(), hv.data());
+  };
+  import(0);
+  std::vector<std::string> items;
+  std::vector<std::vector<std::span<const uint8_t>>> blocks(3);
+  for (uint32_t l = 0; l < 3; ++l) {
+    for (uint32_t p = 0; p < 5; ++p) items.push_back((*reader)->ReadItem(0, l, p).value());
+  }
+  for (size_t i = 0; i < items.size(); ++i) blocks[i / 5].push_back(AsBytes(items[i]));
+  REQUIRE_OK(DecodeColumn(nullptr, codec->residual_decoder.get(), blocks, 0,
+                          std::span(tokens).subspan(0, 1024), nullptr, &cache));
+  for (const KvSide side : {KvSide::kK, KvSide::kV}) {
+    expected.ReadRows(2, side, 0, 1024, k.data(), 16);
+    cache.ReadRows(2, side, 0, 1024, got.data(), 16);
+    float worst = 0;
+    for (size_t i = 0; i < k.size(); ++i) worst = std::max(worst, std::abs(k[i] - got[i]));
+    CHECK(worst < 3);
+  }
+}
+
+TEST_CASE("Another profile makes another context, and a codec without its profile is refused") {
+  TempFolder folder;
+  FakePrefiller fake(testing::kWideGeometry);
+  testing::TinyProfileOptions options = testing::FakeProfile();
+  auto store = OpenStore(folder.path + "/store");
+  std::set<Digest> ids;
+  for (const uint64_t seed : {1, 2}) {
+    options.seed = seed;
+    const std::string file = testing::FileWith(folder, "profile", testing::TinyProfile(options));
+    const auto codecs = ServerCodecs::Create({file}, fake, "");
+    REQUIRE_OK(codecs);
+    Precomputer precomputer(store.get(), &fake, codecs->get(), {});
+    const auto record = precomputer.Run({TestTokens(5, 50), "aatc-pred", ""}, kGoOn);
+    REQUIRE_OK(record);
+    ids.insert(record->id);
+  }
+  CHECK(ids.size() == 2);
+  // Both can still be read by who has the profile.
+  for (const Digest& id : ids) REQUIRE_OK(testing::ReadWhole(store.get(), id));
+  Precomputer precomputer(store.get(), &fake, &Codecs(), {});
+  CHECK(absl::IsFailedPrecondition(
+      precomputer.Run({TestTokens(5, 50), "aatc-pred", ""}, kGoOn).status()));
 }
 
 }  // namespace

@@ -74,7 +74,9 @@ inline std::string TestBlob(const Digest& key, uint32_t tokens) {
       v[i] = static_cast<uint16_t>(k[i] ^ 0x155);
     }
     const std::vector<std::string> planes =
-        TestEncoder().EncodeBlock({.shape = shape, .place = {}, .k = k.data(), .v = v.data()}).value();
+        TestEncoder()
+            .EncodeBlock({.shape = shape, .place = {}, .k = k.data(), .v = v.data()})
+            .value();
     if (!writer.AppendLayer(planes).ok()) std::abort();
   }
   return writer.Finish().value();

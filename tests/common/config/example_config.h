@@ -28,6 +28,7 @@ inline void CheckExampleConfig(const std::vector<Setting>& settings, const std::
     std::string value = text.substr(equals + 3);
     if (value.front() == '"') value = value.substr(1, value.size() - 2);
     if (value == "0.0") value = "0";
+    if (value == "[]") value = "";
     for (const Setting& setting : settings) {
       INFO(key << " in " << path);
       if (setting.key == key) CHECK(value == setting.default_value);

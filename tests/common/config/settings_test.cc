@@ -132,6 +132,36 @@ TEST_CASE("Values are checked by type and range whatever their source, hidden on
   CHECK(s.Load({"--help"}, 0, kNoEnvironment)->help);
 }
 
+TEST_CASE(
+    "A list takes repeated flags, an array of the file or one string, and a variable with colons") {
+  const std::vector<Setting> table = {
+      {.key = "profile", .type = SettingType::kStrings, .help = "Files."}};
+  using Strings = std::vector<std::string>;
+  const char* const none[] = {nullptr};
+  const char* const two[] = {"T_PROFILE=c:d", nullptr};
+  auto settings = Settings::Create(table, "T_");
+  REQUIRE_OK(settings);
+  CHECK(settings->GetStrings("profile").empty());
+  REQUIRE_OK(settings->Load({"--profile", "a", "--profile=b"}, 0, two));
+  CHECK(settings->GetStrings("profile") == Strings{"a", "b"});
+  auto printed = Settings::Create(table, "T_");
+  REQUIRE_OK(printed->LoadToml(settings->Print(), "printed"));
+  CHECK(printed->GetStrings("profile") == Strings{"a", "b"});
+
+  auto environment = Settings::Create(table, "T_");
+  REQUIRE_OK(environment->LoadToml("profile = 'e'", "file"));
+  CHECK(environment->GetStrings("profile") == Strings{"e"});
+  REQUIRE_OK(environment->Load({}, 0, two));
+  CHECK(environment->GetStrings("profile") == Strings{"c", "d"});
+
+  auto bad = Settings::Create(table, "T_");
+  CHECK(absl::IsInvalidArgument(bad->LoadToml("profile = [1]", "file")));
+  CHECK(absl::IsInvalidArgument(bad->LoadToml("profile = ['a', '']", "file")));
+  CHECK(absl::IsInvalidArgument(bad->Load({"--profile", ""}, 0, none).status()));
+  REQUIRE_OK(bad->LoadToml("profile = []", "file"));
+  CHECK(bad->GetStrings("profile").empty());
+}
+
 TEST_CASE("Print gives a file that loads to the same values") {
   Settings a = Make();
   REQUIRE_OK(a.Load(

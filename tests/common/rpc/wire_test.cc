@@ -33,7 +33,9 @@ Manifest Sample() {
 }
 
 TEST_CASE("A manifest survives the way over the wire") {
-  const Manifest in = Sample();
+  Manifest in = Sample();
+  CHECK_FALSE(FromProto(ToProto(in))->profile_digest.has_value());
+  in.profile_digest = Digest{7};
   const v1::Manifest proto = ToProto(in, "a name");
   CHECK(proto.name() == "a name");
   v1::Manifest parsed;
@@ -44,6 +46,7 @@ TEST_CASE("A manifest survives the way over the wire") {
   CHECK(out->model_fingerprint == in.model_fingerprint);
   CHECK(out->codec_digest == in.codec_digest);
   CHECK(out->codec == in.codec);
+  CHECK(out->profile_digest == in.profile_digest);
   CHECK(out->geometry == in.geometry);
   CHECK(out->tokens == in.tokens);
   REQUIRE(out->columns.size() == 2);
@@ -71,6 +74,7 @@ TEST_CASE("Each hostile field of a manifest is refused by name") {
       {"context_id", [](v1::Manifest* m) { m->set_context_id(std::string(32, 'a')); }},
       {"model_fingerprint", [](v1::Manifest* m) { m->clear_model_fingerprint(); }},
       {"codec_digest", [](v1::Manifest* m) { m->set_codec_digest("x"); }},
+      {"profile_digest", [](v1::Manifest* m) { m->set_profile_digest(std::string(31, 'x')); }},
       {"codec:", [](v1::Manifest* m) { m->clear_codec(); }},
       {"codec:", [](v1::Manifest* m) { m->set_codec(std::string(65, 'x')); }},
       {"geometry.layers", [](v1::Manifest* m) { m->mutable_geometry()->set_layers(0); }},
