@@ -12,6 +12,9 @@ std::vector<ReceivedBlock> ResidualBlocks::Admit(LoadState* state) {
   std::stable_sort(
       received_.begin(), received_.end(),
       [](const ReceivedBlock& a, const ReceivedBlock& b) { return a.block.layer < b.block.layer; });
+  const bool final_ready = std::any_of(symbols_.begin(), symbols_.end(), [&](const auto& one) {
+    return state->present(one.first.first, one.first.second - 1);
+  });
   std::vector<ReceivedBlock> admitted;
   std::deque<ReceivedBlock> waiting;
   for (ReceivedBlock& received : received_) {
@@ -21,11 +24,13 @@ std::vector<ReceivedBlock> ResidualBlocks::Admit(LoadState* state) {
       continue;
     }
     const uint64_t bytes = symbol_bytes_(received.block);
-    if (bytes_ + bytes > limit_bytes_ && !state->present(column, layer - 1)) {
+    if (bytes_ + bytes > limit_bytes_ &&
+        (decoding_ > 0 || final_ready || !state->present(column, layer - 1))) {
       waiting.push_back(std::move(received));
       continue;
     }
     bytes_ += bytes;
+    ++decoding_;
     peak_bytes_ = std::max(peak_bytes_, bytes_);
     admitted.push_back(std::move(received));
   }
@@ -34,12 +39,16 @@ std::vector<ReceivedBlock> ResidualBlocks::Admit(LoadState* state) {
 }
 
 void ResidualBlocks::Put(const BlockRef& block, BlockResidual residual) {
+  --decoding_;
   bytes_ = bytes_ - symbol_bytes_(block) + residual.bytes();
   peak_bytes_ = std::max(peak_bytes_, bytes_);
   symbols_[{block.column, block.layer}] = std::move(residual);
 }
 
-void ResidualBlocks::Forget(const BlockRef& block) { bytes_ -= symbol_bytes_(block); }
+void ResidualBlocks::Forget(const BlockRef& block) {
+  --decoding_;
+  bytes_ -= symbol_bytes_(block);
+}
 
 BlockResidual ResidualBlocks::Take(const BlockRef& block) {
   const auto found = symbols_.find({block.column, block.layer});

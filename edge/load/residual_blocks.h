@@ -29,8 +29,9 @@ class ResidualBlocks {
 
   // A block that the state has claimed for decoding.
   void Receive(ReceivedBlock block) { received_.push_back(std::move(block)); }
-  // Takes the blocks out that are to be decoded now: those whose block below is in the cache, and
-  // others, lowest layers first, while there is room. Each reserves its bytes until Put or Forget.
+  // Takes the blocks out that are to be decoded now, lowest layers first: while there is room, or
+  // one whose block below is in the cache when FINAL would else have nothing to come. Each reserves
+  // its bytes until Put or Forget.
   // Blocks that the state wants no more are dropped.
   std::vector<ReceivedBlock> Admit(LoadState* state);
   // Decoded.
@@ -50,6 +51,7 @@ class ResidualBlocks {
   const std::function<uint64_t(const BlockRef&)> symbol_bytes_;
   std::deque<ReceivedBlock> received_;
   std::map<std::pair<uint32_t, uint32_t>, BlockResidual> symbols_;  // by (column, layer)
+  uint32_t decoding_ = 0;  // admitted, neither put nor forgotten
   uint64_t bytes_ = 0;
   uint64_t peak_bytes_ = 0;
 };
