@@ -6,6 +6,8 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/codec/codec.h"
+#include "common/codec/dec_aatc.h"
+#include "common/llm/token_rows.h"
 #include "edge/load/cost_model.h"
 #include "edge/load/policy.h"
 
@@ -15,6 +17,7 @@ namespace {
 constexpr uint32_t kCalibrationTokens = 2048;
 // Fetches of less say more about latency than about the rate.
 constexpr uint64_t kMinBytesToLearn = 256 << 10;
+constexpr uint64_t kMinRowsToLearn = kColumnTokens;  // of FINAL
 
 // Rows between two cancellation checks: as many as keep a step near 100 ms, since each step expands
 // the layer's weights anew.
@@ -63,10 +66,60 @@ absl::Status ContextLoader::Calibrate(KvDtype dtype) {
   return absl::OkStatus();
 }
 
-void ContextLoader::Learn(const LoadResult& result) {
+void ContextLoader::Learn(const LoadProblem& problem, const LoadResult& result, CodecCosts* costs) {
+  uint64_t rows = 0;  // of streamed blocks
+  for (const LoadEvent& event : result.timeline) {
+    if (event.kind == LoadEvent::Kind::kStreamed) rows += problem.column_tokens[event.column];
+  }
+  if (rows >= kMinRowsToLearn && result.final_s > 0)
+    costs->final_row = result.final_s / static_cast<double>(rows);
   if (result.bytes_fetched < kMinBytesToLearn || result.stream_s <= 0) return;
   link_.bytes_per_s = static_cast<double>(result.bytes_fetched) / result.stream_s;
-  decode_s_per_byte_ = result.decode_s / static_cast<double>(result.bytes_fetched);
+  costs->decode_s_per_byte = result.decode_s / static_cast<double>(result.bytes_fetched);
+}
+
+absl::StatusOr<const ResidualDecoder*> ContextLoader::ResidualFor(
+    const std::shared_ptr<const CodecProfile>& profile, const KvGeometry& geometry) {
+  if (residual_ != nullptr && profile->digest() == profile_digest_) return residual_.get();
+  const KvGeometry& made_for = profile->shape().geometry;
+  if (made_for.layers != geometry.layers || made_for.kv_heads != geometry.kv_heads ||
+      made_for.head_dim != geometry.head_dim) {
+    return absl::FailedPreconditionError(absl::StrCat("the codec's profile is for ",
+                                                      made_for.ToString(), ", the model has ",
+                                                      geometry.ToString()));
+  }
+  const Model& model = decoder_->model();
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<ResidualDecoder> made,
+      MakeResidualDecoder(profile, {.width = model.config().d_model,
+                                    .rows = [&model](std::span<const int32_t> tokens, float* rows) {
+                                      return TokenRows(model, tokens, rows);
+                                    }}));
+  ASSIGN_OR_RETURN(const double final_row, MeasureFinalRow(*made, geometry, &compute_));
+  codec_costs_[std::string(made->info().name)].final_row = final_row;
+  residual_ = std::move(made);
+  profile_digest_ = profile->digest();
+  return residual_.get();
+}
+
+void ContextLoader::FillStream(const Manifest& manifest, const CodecCosts& costs,
+                               LoadJob* job) const {
+  LoadProblem& problem = job->problem;
+  const CodecInfo& info = job->residual != nullptr ? job->residual->info() : job->decoder->info();
+  problem.first_layer_local = info.computes_first_layer;
+  // Predictions are made from the first plane, so errors of a computed base die out at its level
+  // only.
+  problem.whole_columns = job->residual != nullptr && job->residual->predicts() && job->planes > 1;
+  for (uint32_t t = 0; t < problem.columns(); ++t) {
+    for (uint32_t l = 0; l < problem.layers; ++l) {
+      problem.block_bytes[size_t{t} * problem.layers + l] =
+          l < problem.least_depth() ? 0 : manifest.BlockBytes(t, l, job->planes);
+    }
+  }
+  problem.link_bytes_per_s = link_.bytes_per_s;
+  problem.rtt_s = link_.rtt_s;
+  problem.decode_s_per_byte = costs.decode_s_per_byte;
+  problem.final_row = costs.final_row;
 }
 
 absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& request,
@@ -89,24 +142,31 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
   problem.block_bytes.resize(size_t{problem.columns()} * problem.layers);
 
   std::unique_ptr<ItemStream> stream;
-  const bool streams =
+  bool streams =
       server_ != nullptr && request.context->manifest && request.policy != v1::POLICY_LOCAL;
+  if (streams && request.context->profile != nullptr) {
+    const absl::StatusOr<const ResidualDecoder*> residual =
+        ResidualFor(request.context->profile, request.context->manifest->geometry);
+    streams = residual.ok();
+    if (streams) {
+      job.residual = *residual;
+    } else {
+      out.degraded.push_back(
+          absl::StrCat("the context was computed here: ", residual.status().ToString()));
+    }
+  }
   if (streams) {
     const Manifest& manifest = *request.context->manifest;
-    ASSIGN_OR_RETURN(job.decoder, FindDecoder(manifest.codec));
-    const CodecInfo& info = job.decoder->info();
+    if (job.residual == nullptr) {
+      ASSIGN_OR_RETURN(job.decoder, FindDecoder(manifest.codec));
+    }
+    const CodecInfo& info = job.residual != nullptr ? job.residual->info() : job.decoder->info();
+    CodecCosts& codec_costs = codec_costs_[manifest.codec];
     ASSIGN_OR_RETURN(const int planes, info.PlanesForLevel(static_cast<int>(request.level)));
     job.planes = static_cast<uint32_t>(planes);
     out.level = request.level;
     out.exact = info.lossless && planes == info.planes;
-    for (uint32_t t = 0; t < problem.columns(); ++t) {
-      for (uint32_t l = 0; l < problem.layers; ++l) {
-        problem.block_bytes[size_t{t} * problem.layers + l] = manifest.BlockBytes(t, l, job.planes);
-      }
-    }
-    problem.link_bytes_per_s = link_.bytes_per_s;
-    problem.rtt_s = link_.rtt_s;
-    problem.decode_s_per_byte = decode_s_per_byte_;
+    FillStream(manifest, codec_costs, &job);
     stream = server_->Fetch({.context_id = manifest.context_id,
                              .model_fingerprint = manifest.model_fingerprint,
                              .codec_digest = manifest.codec_digest,
@@ -136,7 +196,7 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
     RETURN_IF_ERROR(decoder_->Logits(result.last_hidden.data(), 1, logits->data()));
     out.ttft.set_first_step_ms(absl::ToDoubleMilliseconds(RealClock().Now() - last));
   }
-  if (streams) Learn(result);
+  if (streams) Learn(problem, result, &codec_costs_[request.context->manifest->codec]);
   if (result.blocks_streamed == 0) {
     out.level = 0;
     out.exact = true;
@@ -144,9 +204,10 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
   out.bytes_fetched = result.bytes_fetched;
   out.blocks_streamed = result.blocks_streamed;
   out.blocks_computed = result.blocks_computed;
-  out.degraded = std::move(result.degraded);
+  out.degraded.insert(out.degraded.end(), result.degraded.begin(), result.degraded.end());
   out.ttft.set_stream_ms(result.stream_s * 1e3);
   out.ttft.set_decode_ms(result.decode_s * 1e3);
+  out.ttft.set_final_ms(result.final_s * 1e3);
   out.ttft.set_compute_ms(result.compute_s * 1e3);
   out.ttft.set_stall_ms(result.stall_s * 1e3);
   out.ttft.set_query_prefill_ms(result.query_s * 1e3);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/cancel.h"
+#include "common/base/sha256.h"
+#include "common/codec/profile.h"
+#include "common/codec/residual.h"
 #include "common/kv/kv_cache.h"
 #include "common/llm/decoder.h"
 #include "edge/contexts.h"
@@ -39,7 +44,7 @@ struct ContextLoadResult {
   uint32_t blocks_streamed = 0;
   uint32_t blocks_computed = 0;
   std::vector<std::string> degraded;
-  v1::Ttft ttft;  // stream, decode, compute, stall, query_prefill
+  v1::Ttft ttft;  // stream, decode, final, compute, stall, query_prefill
   std::vector<v1::BlockEvent> timeline;
 };
 
@@ -67,14 +72,25 @@ class ContextLoader {
                                          std::vector<float>* logits);
 
  private:
-  void Learn(const LoadResult& result);
+  struct CodecCosts {
+    double decode_s_per_byte = 2e-8;  // until the first load has told
+    double final_row = 0;
+  };
+  void Learn(const LoadProblem& problem, const LoadResult& result, CodecCosts* costs);
+  // The decoder of the profile's codec, kept until another profile comes.
+  absl::StatusOr<const ResidualDecoder*> ResidualFor(
+      const std::shared_ptr<const CodecProfile>& profile, const KvGeometry& geometry);
+  // What the level's blocks are and cost.
+  void FillStream(const Manifest& manifest, const CodecCosts& costs, LoadJob* job) const;
 
   Decoder* const decoder_;
   DecoderCompute compute_;
   ServerClient* const server_;
   LinkEstimate link_;
   ComputeCosts costs_;
-  double decode_s_per_byte_ = 2e-8;  // until the first load has told
+  std::map<std::string, CodecCosts> codec_costs_;  // by the codec's name
+  Digest profile_digest_{};
+  std::unique_ptr<ResidualDecoder> residual_;  // of that profile
 };
 
 }  // namespace sparkv

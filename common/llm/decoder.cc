@@ -118,6 +118,15 @@ absl::Status Decoder::Queries(uint32_t layer, const float* hidden, uint32_t n, f
   return impl_->dense.Queries(layer, hidden, n, q);
 }
 
+void Decoder::ParallelRows(uint32_t rows, uint32_t unit,
+                           const std::function<void(uint32_t, uint32_t)>& fn) {
+  const size_t units = (size_t{rows} + unit - 1) / unit;
+  impl_->context.team.ParallelFor(units, 1, [&](size_t begin, size_t end) {
+    fn(static_cast<uint32_t>(begin) * unit,
+       static_cast<uint32_t>(std::min<size_t>(rows, end * unit)));
+  });
+}
+
 absl::Status Decoder::Logits(const float* hidden, uint32_t rows, float* logits) {
   if (rows == 0) return absl::OkStatus();
   if (rows < kDenseRows) return impl_->small.Logits(hidden, rows, logits);

@@ -61,6 +61,11 @@ class Decoder {
   // embedding. For calibration.
   absl::Status Queries(uint32_t layer, const float* hidden, uint32_t n, float* q);
 
+  // Runs fn on disjoint ranges that cover [0, rows), in all of the engine's threads; ranges begin
+  // at multiples of `unit` >= 1. For work between the calls above, which use the same threads.
+  void ParallelRows(uint32_t rows, uint32_t unit,
+                    const std::function<void(uint32_t begin, uint32_t end)>& fn);
+
   // logits [rows][vocabulary] of hidden rows [rows][d_model] that left the last layer (final norm
   // and output matrix).
   absl::Status Logits(const float* hidden, uint32_t rows, float* logits);

@@ -107,13 +107,14 @@ void FillRequest(const AskOptions& o, v1::GenerateRequest* request) {
 void PrintSummary(const v1::GenerateResponse::Result& result) {
   const v1::Usage& usage = result.usage();
   const v1::Ttft& ttft = result.ttft();
-  std::fprintf(stderr,
-               "first token after %.0f ms: queue %.0f, look-up %.0f, stream %.0f, decode %.0f, "
-               "compute %.0f, stall %.0f, "
-               "query %.0f, first step %.0f (parts overlap)\n",
-               ttft.total_ms(), ttft.queue_ms(), ttft.lookup_ms(), ttft.stream_ms(),
-               ttft.decode_ms(), ttft.compute_ms(), ttft.stall_ms(), ttft.query_prefill_ms(),
-               ttft.first_step_ms());
+  std::fprintf(
+      stderr,
+      "first token after %.0f ms: queue %.0f, look-up %.0f, stream %.0f, decode %.0f, final %.0f, "
+      "compute %.0f, stall %.0f, "
+      "query %.0f, first step %.0f (parts overlap)\n",
+      ttft.total_ms(), ttft.queue_ms(), ttft.lookup_ms(), ttft.stream_ms(), ttft.decode_ms(),
+      ttft.final_ms(), ttft.compute_ms(), ttft.stall_ms(), ttft.query_prefill_ms(),
+      ttft.first_step_ms());
   if (ttft.profile_ms() > 0) {
     std::fprintf(stderr, "waited %.0f ms for the codec's profile, %s\n", ttft.profile_ms(),
                  HumanBytes(usage.profile_bytes()).c_str());

@@ -89,7 +89,8 @@ Json ToJson(const v1::Ttft& ttft) {
           {"lookup_ms", ttft.lookup_ms()},         {"stream_ms", ttft.stream_ms()},
           {"decode_ms", ttft.decode_ms()},         {"compute_ms", ttft.compute_ms()},
           {"stall_ms", ttft.stall_ms()},           {"query_prefill_ms", ttft.query_prefill_ms()},
-          {"first_step_ms", ttft.first_step_ms()}, {"profile_ms", ttft.profile_ms()}};
+          {"first_step_ms", ttft.first_step_ms()}, {"profile_ms", ttft.profile_ms()},
+          {"final_ms", ttft.final_ms()}};
 }
 
 Json ToJson(const v1::GenerateResponse::Result& result, bool timeline) {

@@ -1,7 +1,8 @@
 // Cake (Jin et al. 2024): compute from the first column on, stream from the last column back, until
 // they meet. Each block goes to whichever side reaches it first; within a column the stream goes
 // from the top layer down, since compute comes from below. The query starts when everything is
-// there.
+// there. Where a column has to come whole, the stream brings it from the bottom up: blocks are
+// finished in that order.
 #include "edge/load/policy.h"
 
 namespace sparkv {
@@ -15,7 +16,10 @@ class CakePolicy final : public LoadPolicy {
     plan.policy = name();
     plan.depth.assign(problem.columns(), problem.layers);
     for (uint32_t t = problem.columns(); t-- > 0;) {
-      for (uint32_t l = problem.layers; l-- > 0;) plan.order.push_back({t, l});
+      const uint32_t least = problem.least_depth();
+      for (uint32_t i = least; i < problem.layers; ++i) {
+        plan.order.push_back({t, problem.whole_columns ? i : problem.layers - 1 + least - i});
+      }
     }
     plan.pipelined_query = false;
     return plan;

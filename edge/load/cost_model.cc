@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
@@ -23,6 +25,11 @@ absl::StatusOr<double> Fastest(const std::function<absl::Status()>& fn) {
   }
   return best;
 }
+
+class NoSink final : public RowSink {
+ public:
+  void Write(uint32_t, uint32_t, const float*, const float*, size_t) override {}
+};
 
 }  // namespace
 
@@ -66,6 +73,34 @@ absl::StatusOr<ComputeCosts> MeasureComputeCosts(BlockCompute* compute,
   costs.query_row = std::max(0.0, (many - few) / (kMany - kFew));
   costs.query_layer = std::max(0.0, few - kFew * costs.query_row);
   return costs;
+}
+
+absl::StatusOr<double> MeasureFinalRow(const ResidualDecoder& decoder, const KvGeometry& geometry,
+                                       BlockCompute* compute) {
+  if (geometry.layers < 2) return 0.0;
+  const std::vector<int32_t> tokens(2 * kRows, 0);
+  ASSIGN_OR_RETURN(const std::unique_ptr<ColumnChain> chain, decoder.Begin(0, tokens));
+  const std::vector<float> rows(size_t{kRows} * geometry.row());
+  for (uint32_t begin = 0; begin < tokens.size(); begin += kRows) {
+    decoder.Restart(chain.get(), begin, kRows, rows.data(), rows.data(), geometry.row());
+  }
+  BlockResidual residual;
+  residual.planes = 1;
+  residual.symbols.resize(size_t{2} * geometry.row() * tokens.size());
+  NoSink sink;
+  ASSIGN_OR_RETURN(const double seconds, Fastest([&]() -> absl::Status {
+                     absl::Mutex mutex;
+                     absl::Status status;
+                     compute->ParallelRows(static_cast<uint32_t>(tokens.size()), kFinishRows,
+                                           [&](uint32_t begin, uint32_t end) {
+                                             const absl::Status s = decoder.Finish(
+                                                 residual, 1, begin, end, chain.get(), &sink);
+                                             absl::MutexLock lock(&mutex);
+                                             status.Update(s);
+                                           });
+                     return status;
+                   }));
+  return seconds / static_cast<double>(tokens.size());
 }
 
 }  // namespace sparkv

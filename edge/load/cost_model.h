@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "common/codec/residual.h"
 #include "common/kv/kv_cache.h"
 #include "edge/load/plan.h"
 #include "edge/load/ports.h"
@@ -13,5 +14,10 @@ namespace sparkv {
 absl::StatusOr<ComputeCosts> MeasureComputeCosts(BlockCompute* compute,
                                                  std::shared_ptr<KvPagePool> pool,
                                                  uint32_t vocabulary);
+
+// Seconds of FINAL of one token in one layer, with all threads: the codec's own functions on a
+// block without information, a few milliseconds. 0 for a model of one layer.
+absl::StatusOr<double> MeasureFinalRow(const ResidualDecoder& decoder, const KvGeometry& geometry,
+                                       BlockCompute* compute);
 
 }  // namespace sparkv

@@ -1,18 +1,12 @@
 #include "edge/load/decode_worker.h"
 
-#include <span>
+#include <algorithm>
 #include <utility>
-
-#include "common/base/clock.h"
 
 namespace sparkv {
 
-DecodeWorker::DecodeWorker(const BlockDecoder* decoder,
-                           std::function<BlockShape(const BlockRef&)> shape, Done done)
-    : decoder_(decoder),
-      shape_(std::move(shape)),
-      done_(std::move(done)),
-      thread_([this] { Run(); }) {}
+DecodeWorker::DecodeWorker(std::function<void(const ReceivedBlock&)> decode)
+    : decode_(std::move(decode)), thread_([this] { Run(); }) {}
 
 DecodeWorker::~DecodeWorker() {
   {
@@ -29,7 +23,6 @@ void DecodeWorker::Post(ReceivedBlock block) {
 }
 
 void DecodeWorker::Run() {
-  std::vector<uint16_t> k, v;
   while (true) {
     ReceivedBlock next;
     {
@@ -39,19 +32,14 @@ void DecodeWorker::Run() {
       };
       mutex_.Await(absl::Condition(&wake));
       if (stopping_) return;
-      next = std::move(queue_.front());
-      queue_.pop_front();
+      const auto lowest = std::min_element(queue_.begin(), queue_.end(),
+                                           [](const ReceivedBlock& a, const ReceivedBlock& b) {
+                                             return a.block.layer < b.block.layer;
+                                           });
+      next = std::move(*lowest);
+      queue_.erase(lowest);
     }
-    const BlockShape shape = shape_(next.block);
-    k.resize(shape.elements());
-    v.resize(shape.elements());
-    std::vector<std::span<const uint8_t>> planes;
-    for (const std::string& plane : next.planes) {
-      planes.emplace_back(reinterpret_cast<const uint8_t*>(plane.data()), plane.size());
-    }
-    const absl::Duration begin = RealClock().Now();
-    const absl::Status status = decoder_->DecodeBlock(shape, planes, k.data(), v.data());
-    done_(next.block, status, absl::ToDoubleSeconds(RealClock().Now() - begin), k.data(), v.data());
+    decode_(next);
   }
 }
 

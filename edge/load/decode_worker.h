@@ -1,7 +1,6 @@
 // The thread that turns received planes into blocks.
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <functional>
 #include <string>
@@ -9,9 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "common/codec/codec.h"
 #include "edge/load/plan.h"
 
 namespace sparkv {
@@ -21,15 +18,11 @@ struct ReceivedBlock {
   std::vector<std::string> planes;
 };
 
-// Decodes blocks one after the other and hands f16 bits over. Thread-safe.
+// Decodes blocks one after the other, the lowest layer first. Thread-safe.
 class DecodeWorker {
  public:
-  // Called on the worker: k, v are [kv_heads][tokens][head_dim] and valid during the call; status
-  // not ok: nothing was decoded. `seconds` is the codec's time.
-  using Done = std::function<void(const BlockRef&, const absl::Status&, double seconds,
-                                  const uint16_t* k, const uint16_t* v)>;
-  DecodeWorker(const BlockDecoder* decoder, std::function<BlockShape(const BlockRef&)> shape,
-               Done done);
+  // `decode` is called on the worker.
+  explicit DecodeWorker(std::function<void(const ReceivedBlock&)> decode);
   // Drops what is queued and joins.
   ~DecodeWorker();
   DecodeWorker(const DecodeWorker&) = delete;
@@ -39,9 +32,7 @@ class DecodeWorker {
 
  private:
   void Run();
-  const BlockDecoder* decoder_;
-  const std::function<BlockShape(const BlockRef&)> shape_;
-  const Done done_;
+  const std::function<void(const ReceivedBlock&)> decode_;
   absl::Mutex mutex_;
   std::deque<ReceivedBlock> queue_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

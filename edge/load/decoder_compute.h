@@ -1,6 +1,8 @@
 // BlockCompute over the real model.
 #pragma once
 
+#include <functional>
+
 #include "common/llm/decoder.h"
 #include "edge/load/ports.h"
 
@@ -21,6 +23,10 @@ class DecoderCompute final : public BlockCompute {
   absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
                       const KvCache& cache, uint32_t first_row) override {
     return decoder_->Attend(layer, hidden, begin, n, cache, first_row);
+  }
+  void ParallelRows(uint32_t rows, uint32_t unit,
+                    const std::function<void(uint32_t, uint32_t)>& fn) override {
+    decoder_->ParallelRows(rows, unit, fn);
   }
 
  private:

@@ -19,12 +19,12 @@ struct Partial {
 
 class Search {
  public:
-  Search(const LoadProblem& problem, const LoadSeconds& seconds)
+  Search(const LoadProblem& problem, const BusyTime& seconds)
       : problem_(problem), seconds_(seconds) {}
 
   double Run(std::vector<uint32_t>* depth) {
     const uint32_t layers = problem_.layers;
-    double best = Value(*depth);
+    double best = ProfileSeconds(problem_, *depth);
     std::vector<std::vector<int32_t>> fronts(layers + 1);  // [depth of the last column]
     for (uint32_t t = 0; t < problem_.columns(); ++t) {
       std::vector<std::vector<int32_t>> next(layers + 1);
@@ -32,7 +32,8 @@ class Search {
       double left = 0;             // bytes of layers [d, layers)
       for (uint32_t d = layers; d >= 1; --d) {
         if (d < layers) left += static_cast<double>(problem_.bytes(t, d));
-        const double computed = PrefixSeconds(problem_, t, d);
+        if (!problem_.DepthAllowed(d)) continue;
+        const double computed = ColumnSeconds(problem_, t, d);
         if (t == 0) {
           Append(0, 0, -1, computed, left, d, best, &next[d]);
           continue;
@@ -62,18 +63,6 @@ class Search {
   }
 
  private:
-  double Value(const std::vector<uint32_t>& depth) const {
-    double computed = 0;
-    double left = 0;
-    for (uint32_t t = 0; t < problem_.columns(); ++t) {
-      computed += PrefixSeconds(problem_, t, depth[t]);
-      for (uint32_t l = depth[t]; l < problem_.layers; ++l) {
-        left += static_cast<double>(problem_.bytes(t, l));
-      }
-    }
-    return seconds_(computed, left);
-  }
-
   // Drops what already takes as long as the best known profile: later columns only add.
   void Append(double computed, double left, int32_t parent, double more_computed, double more_left,
               uint32_t depth, double best, std::vector<int32_t>* out) {
@@ -114,7 +103,7 @@ class Search {
   }
 
   const LoadProblem& problem_;
-  const LoadSeconds& seconds_;
+  const BusyTime& seconds_;
   std::vector<Partial> pool_;
 };
 
@@ -124,7 +113,7 @@ bool BestDepthsFits(const LoadProblem& problem) {
   return uint64_t{problem.columns()} * problem.layers <= kMaxBlocks;
 }
 
-double BestDepths(const LoadProblem& problem, const LoadSeconds& seconds,
+double BestDepths(const LoadProblem& problem, const BusyTime& seconds,
                   std::vector<uint32_t>* depth) {
   return Search(problem, seconds).Run(depth);
 }

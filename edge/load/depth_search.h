@@ -2,25 +2,20 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "edge/load/plan.h"
 
 namespace sparkv {
 
-// Seconds of a load with `computed` seconds of PROJ and ATTN and `left` streamed bytes; must not
-// fall when either grows.
-using LoadSeconds = std::function<double(double computed, double left)>;
-
 // Whether BestDepths is cheap (well below a millisecond) for this problem.
 bool BestDepthsFits(const LoadProblem& problem);
 
-// Replaces *depth, a profile that never grows along the context and is at least 1, by the best such
-// profile, and returns its seconds. Of the partial profiles that are Pareto-optimal in (computed,
-// left) at most some hundred are kept for each column and depth, so the result is exact while there
-// are no more.
-double BestDepths(const LoadProblem& problem, const LoadSeconds& seconds,
+// Replaces *depth, an allowed profile that never grows along the context and is at least 1, by the
+// best such profile, and returns its seconds. Of the partial profiles that are Pareto-optimal in
+// (computed, left) at most some hundred are kept for each column and depth, so the result is exact
+// while there are no more.
+double BestDepths(const LoadProblem& problem, const BusyTime& seconds,
                   std::vector<uint32_t>* depth);
 
 }  // namespace sparkv

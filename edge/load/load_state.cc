@@ -5,17 +5,22 @@
 namespace sparkv {
 
 LoadState::LoadState(uint32_t columns, uint32_t layers, std::vector<uint32_t> depth, bool has_query,
-                     bool pipelined_query)
+                     bool pipelined_query, const CodecRules& rules)
     : columns_(columns),
       layers_(layers),
       depth_(std::move(depth)),
       has_query_(has_query),
       pipelined_query_(pipelined_query),
+      rules_(rules),
       blocks_(size_t{columns} * layers, BlockState::kMissing),
       hidden_(columns, 0),
+      closed_(columns, layers),
       layer_left_(layers, columns),
       column_left_(columns, layers) {
   depth_.resize(columns, 0);
+  if (rules_.first_layer_local) {
+    for (uint32_t& d : depth_) d = std::max(d, 1u);
+  }
 }
 
 std::optional<uint32_t> LoadState::Gap(uint32_t t, uint32_t below) const {
@@ -37,12 +42,29 @@ std::optional<ComputeOp> LoadState::NextOp() {
       (pipelined_query_ || done_ == blocks_total())) {
     return ComputeOp{ComputeOp::Kind::kQuery, 0, query_};
   }
+  if (rules_.first_layer_local && layer_left_[0] > 0) {
+    for (uint32_t t = 0; t < columns_; ++t) {
+      if (block(t, 0) != BlockState::kMissing) continue;
+      At(t, 0) = BlockState::kComputing;
+      return ComputeOp{ComputeOp::Kind::kProject, t, 0};
+    }
+  }
+  if (rules_.needs_final) {
+    for (uint32_t l = 1; l < layers_; ++l) {
+      for (uint32_t t = 0; t < columns_; ++t) {
+        if (block(t, l) != BlockState::kSymbols || !present(t, l - 1)) continue;
+        At(t, l) = BlockState::kFinishing;
+        return ComputeOp{ComputeOp::Kind::kFinal, t, l};
+      }
+    }
+  }
   for (uint32_t t = 0; t < columns_; ++t) {
     const std::optional<uint32_t> gap = Gap(t, depth_[t]);
     if (!gap.has_value()) continue;
     const uint32_t layer = hidden_[t];
     if (*gap == layer) {
       At(t, layer) = BlockState::kComputing;
+      if (rules_.whole_columns && layer > 0) Close(t, layer);
       return ComputeOp{ComputeOp::Kind::kProject, t, layer};
     }
     if (AttendReady(t, layer)) return ComputeOp{ComputeOp::Kind::kAttend, t, layer};
@@ -54,6 +76,9 @@ void LoadState::Finish(const ComputeOp& op) {
   switch (op.kind) {
     case ComputeOp::Kind::kProject:
       MarkPresent(op.column, op.layer, BlockState::kComputed);
+      return;
+    case ComputeOp::Kind::kFinal:
+      MarkPresent(op.column, op.layer, BlockState::kStreamed);
       return;
     case ComputeOp::Kind::kAttend:
       hidden_[op.column] = op.layer + 1;
@@ -72,20 +97,49 @@ void LoadState::MarkPresent(uint32_t t, uint32_t l, BlockState state) {
 }
 
 bool LoadState::ClaimForDecode(uint32_t t, uint32_t l) {
-  if (block(t, l) != BlockState::kMissing) return false;
+  if (!Wanted(t, l)) return false;
   At(t, l) = BlockState::kDecoding;
   return true;
 }
 
 void LoadState::FinishDecode(uint32_t t, uint32_t l, bool ok) {
-  if (ok) return MarkPresent(t, l, BlockState::kStreamed);
+  if (ok && l < closed_[t]) {
+    if (!rules_.needs_final) return MarkPresent(t, l, BlockState::kStreamed);
+    At(t, l) = BlockState::kSymbols;
+    return;
+  }
   At(t, l) = BlockState::kMissing;
   MustCompute(t, l);
 }
 
-void LoadState::MustCompute(uint32_t t, uint32_t l) { depth_[t] = std::max(depth_[t], l + 1); }
+void LoadState::FailFinal(uint32_t t, uint32_t l) {
+  At(t, l) = BlockState::kMissing;
+  MustCompute(t, l);
+}
 
-void LoadState::ComputeAll() { depth_.assign(columns_, layers_); }
+void LoadState::Close(uint32_t t, uint32_t l) {
+  if (l >= closed_[t]) return;
+  closed_[t] = l;
+  depth_[t] = layers_;
+  for (; l < layers_; ++l) {
+    if (block(t, l) == BlockState::kSymbols) At(t, l) = BlockState::kMissing;
+  }
+}
+
+void LoadState::MustCompute(uint32_t t, uint32_t l) {
+  depth_[t] = std::max(depth_[t], l + 1);
+  // What is streamed above a local first layer is made for it.
+  if (rules_.whole_columns && !(l == 0 && rules_.first_layer_local)) Close(t, l);
+}
+
+void LoadState::ComputeAll() {
+  for (uint32_t t = 0; t < columns_; ++t) {
+    for (uint32_t l = 0; l < layers_; ++l) {
+      if (block(t, l) == BlockState::kMissing) MustCompute(t, l);
+    }
+    depth_[t] = layers_;
+  }
+}
 
 bool LoadState::done() const { return has_query_ ? query_ == layers_ : done_ == blocks_total(); }
 

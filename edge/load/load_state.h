@@ -13,21 +13,33 @@ enum class BlockState : uint8_t {
   kMissing,    // nobody has it; may be ordered
   kComputing,  // claimed by compute: what the stream brings is dropped
   kDecoding,   // all planes are here and being decoded: compute leaves it alone
+  kSymbols,    // entropy-decoded, waits for FINAL
+  kFinishing,  // claimed by FINAL
   kStreamed,   // in the cache
   kComputed,   // in the cache
 };
 
 struct ComputeOp {
-  enum class Kind : uint8_t { kProject, kAttend, kQuery };
+  enum class Kind : uint8_t { kProject, kAttend, kQuery, kFinal };
   Kind kind;
   uint32_t column;  // 0 for kQuery
   uint32_t layer;
 };
 
+// What the codec asks of a load.
+struct CodecRules {
+  // Decoded blocks are finished by FINAL(t, l), which needs (t, l - 1).
+  bool needs_final = false;
+  // PROJ(t, 0) of all columns comes first: every streamed block needs it.
+  bool first_layer_local = false;
+  // Nothing is streamed above a computed layer but layer 0, see LoadProblem.
+  bool whole_columns = false;
+};
+
 class LoadState {
  public:
   LoadState(uint32_t columns, uint32_t layers, std::vector<uint32_t> depth, bool has_query,
-            bool pipelined_query);
+            bool pipelined_query, const CodecRules& rules = {});
 
   BlockState block(uint32_t t, uint32_t l) const { return blocks_[size_t{t} * layers_ + l]; }
   bool present(uint32_t t, uint32_t l) const { return block(t, l) >= BlockState::kStreamed; }
@@ -36,17 +48,27 @@ class LoadState {
   }  // hidden(t, hidden_depth - 1) is the column's input now
   uint32_t depth(uint32_t t) const { return depth_[t]; }
 
-  // The next legal op that the plan asks for: QUERY first, else the first column with a gap below
-  // its depth whose next op is ready. nullopt: nothing can be done now. Project claims its block.
+  // The next legal op that the plan asks for: QUERY, then PROJ of a first layer that all need, then
+  // FINAL of the lowest layer, else the first column with a gap below its depth whose next op is
+  // ready. nullopt: nothing can be done now. Project and Final claim their block.
   std::optional<ComputeOp> NextOp();
   void Finish(const ComputeOp& op);
 
-  // The stream has all planes of (t, l). False: compute has it or it is there; drop the bytes.
+  // Whether what the stream brings of (t, l) can be used: nobody has it.
+  bool Wanted(uint32_t t, uint32_t l) const {
+    return block(t, l) == BlockState::kMissing && l < closed_[t];
+  }
+  // Nothing of column t is streamed from this layer on.
+  uint32_t closed(uint32_t t) const { return closed_[t]; }
+  // The stream has all planes of (t, l). False: not wanted; drop the bytes.
   bool ClaimForDecode(uint32_t t, uint32_t l);
-  // Decoded into the cache, or (`ok` false) not decodable: it is missing again and must be
-  // computed.
+  // Decoded into the cache or, with FINAL to come, into symbols; `ok` false: not decodable, it is
+  // missing again and must be computed. It is also missing afterwards when it had to be dropped.
   void FinishDecode(uint32_t t, uint32_t l, bool ok);
-  // (t, l) will not come over the stream: the column's depth grows past it.
+  // FINAL of (t, l) was impossible: it is missing again and must be computed.
+  void FailFinal(uint32_t t, uint32_t l);
+  // (t, l) will not come over the stream: the column's depth grows past it. Where columns are
+  // whole, what is above it is computed too, and symbols that wait there are dropped.
   void MustCompute(uint32_t t, uint32_t l);
   // Nothing more comes: everything missing is computed.
   void ComputeAll();
@@ -63,6 +85,7 @@ class LoadState {
   std::optional<uint32_t> Gap(uint32_t t, uint32_t below) const;
 
  private:
+  void Close(uint32_t t, uint32_t l);
   BlockState& At(uint32_t t, uint32_t l) { return blocks_[size_t{t} * layers_ + l]; }
   void MarkPresent(uint32_t t, uint32_t l, BlockState state);
   bool AttendReady(uint32_t t, uint32_t l) const;
@@ -72,8 +95,10 @@ class LoadState {
   std::vector<uint32_t> depth_;
   const bool has_query_;
   const bool pipelined_query_;
+  const CodecRules rules_;
   std::vector<BlockState> blocks_;     // [columns][layers]
   std::vector<uint32_t> hidden_;       // [columns]
+  std::vector<uint32_t> closed_;       // [columns] from here on nothing is streamed
   std::vector<uint32_t> layer_left_;   // [layers] blocks not present
   std::vector<uint32_t> column_left_;  // [columns] blocks not present
   uint32_t done_ = 0;

@@ -9,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status.h"
+#include "common/codec/column_decode.h"
 #include "edge/load/decode_worker.h"
 #include "edge/load/load_state.h"
+#include "edge/load/residual_blocks.h"
 
 namespace sparkv {
 namespace {
@@ -22,6 +24,12 @@ constexpr absl::Duration kPoll =
 constexpr double kRateSeconds = 0.5;
 constexpr uint64_t kRateBytes = 512 << 10;
 
+CodecRules RulesOf(const LoadJob& job) {
+  return {.needs_final = job.residual != nullptr && job.residual->predicts(),
+          .first_layer_local = job.problem.first_layer_local,
+          .whole_columns = job.problem.whole_columns};
+}
+
 class Load final : public ItemSink {
  public:
   Load(const LoadJob& job, BlockCompute* compute, const Clock& clock)
@@ -30,11 +38,17 @@ class Load final : public ItemSink {
         clock_(clock),
         begin_(clock.Now()),
         plan_(job.policy->Plan(job.problem)),
+        rules_(RulesOf(job)),
         state_(job.problem.columns(), job.problem.layers, plan_.depth, !job.query.empty(),
-               plan_.pipelined_query),
+               plan_.pipelined_query, rules_),
         hidden_(job.problem.columns()),
         received_(size_t{job.problem.columns()} * job.problem.layers),
-        ordered_(received_.size(), false) {}
+        ordered_(received_.size(), false),
+        residuals_(job.waiting_limit_bytes,
+                   [this](const BlockRef& block) {
+                     return uint64_t{4} * job_.cache->geometry().row() * Rows(block.column);
+                   }),
+        chains_(job.residual, job.problem.columns()) {}
 
   absl::StatusOr<LoadResult> Run();
 
@@ -54,13 +68,28 @@ class Load final : public ItemSink {
   Received& At(uint32_t t, uint32_t l) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return received_[size_t{t} * job_.problem.layers + l];
   }
+  uint32_t Rows(uint32_t column) const { return job_.problem.column_tokens[column]; }
+  std::span<const int32_t> Tokens(uint32_t column) const {
+    return job_.context.subspan(job_.problem.begin(column), Rows(column));
+  }
+  BlockShape Shape(uint32_t column) const {
+    const KvGeometry& g = job_.cache->geometry();
+    return {g.kv_heads, Rows(column), g.head_dim};
+  }
+  // Of (t, l) and, where columns are whole, of all blocks above it.
+  std::vector<ItemRef> ItemsFrom(const BlockRef& block) const;
   std::vector<ItemRef> ItemsOf(const BlockRef& block) const;
 
   void OnItem(const ItemRef& item, std::string bytes) override;
   void OnItemFailed(const ItemRef& item, const absl::Status& status) override;
   void OnBroken(const absl::Status& status) override;
-  void OnDecoded(const BlockRef& block, const absl::Status& status, double seconds,
-                 const uint16_t* k, const uint16_t* v);
+  // On the worker: a block into the cache, or into symbols that wait for FINAL.
+  void Decode(const ReceivedBlock& received);
+  absl::Status DecodePlanes(const BlockRef& block, std::span<const std::span<const uint8_t>> planes,
+                            BlockResidual* symbols, double* final_seconds);
+  void AddStreamed(const BlockRef& block, double end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // After a change of state: drops and decodes what waited for it.
+  void Settle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void StartStream();
   void GiveUpStream(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -68,12 +97,20 @@ class Load final : public ItemSink {
   // Takes blocks from the end of the stream when compute has nothing else to do; true when a depth
   // grew.
   bool Steal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The same where columns are whole: takes all that misses of a column.
+  bool StealColumn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SampleRate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   double LinkRate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a block is missing that only the stream will bring.
   bool WaitsForStream() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckStall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Execute(const ComputeOp& op);
+  // Compute takes a block: the stream need not bring it, nor what is above it in a whole column.
+  void CancelFrom(const BlockRef& block);
+  // Frees what complete columns need no more.
+  void Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // FINAL. A block that cannot be finished is computed.
+  void ExecuteFinal(const ComputeOp& op);
   absl::Status ForSteps(uint32_t rows, const std::function<absl::Status(uint32_t, uint32_t)>& step);
   void ReportProgress();
 
@@ -82,6 +119,7 @@ class Load final : public ItemSink {
   const Clock& clock_;
   const absl::Duration begin_;
   const LoadPlan plan_;
+  const CodecRules rules_;
 
   absl::Mutex mutex_;
   LoadState state_ ABSL_GUARDED_BY(mutex_);
@@ -91,7 +129,10 @@ class Load final : public ItemSink {
       hidden_;  // [columns] of [tokens][d_model], from the first op of a column to its last
   std::vector<float> query_hidden_;                         // [query][d_model]
   std::vector<Received> received_ ABSL_GUARDED_BY(mutex_);  // [columns][layers]
-  std::vector<bool> ordered_;  // [columns][layers]; fixed before the stream starts
+  std::vector<bool> ordered_;  // [columns][layers], but for what was cancelled; of this thread
+  ResidualBlocks residuals_ ABSL_GUARDED_BY(mutex_);
+  ColumnChains chains_;                                   // of the loading thread
+  std::vector<std::unique_ptr<ColumnChain>> own_chains_;  // of the worker, when nothing predicts
   std::deque<RateSample> rate_ ABSL_GUARDED_BY(mutex_);
   double first_order_s_ = 0;
   double last_item_s_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -107,6 +148,14 @@ std::vector<ItemRef> Load::ItemsOf(const BlockRef& block) const {
   return items;
 }
 
+std::vector<ItemRef> Load::ItemsFrom(const BlockRef& block) const {
+  std::vector<ItemRef> items = ItemsOf(block);
+  for (uint32_t l = block.layer + 1; rules_.whole_columns && l < job_.problem.layers; ++l) {
+    for (const ItemRef& item : ItemsOf({block.column, l})) items.push_back(item);
+  }
+  return items;
+}
+
 void Load::Degrade(const std::string& reason) {
   constexpr size_t kMaxReasons = 16;  // a stream full of errors needs no list of them all
   if (result_.degraded.size() < kMaxReasons) result_.degraded.push_back(reason);
@@ -117,33 +166,40 @@ void Load::GiveUpStream(const std::string& reason) {
   streaming_ = false;
   if (state_.blocks_done() < state_.blocks_total()) Degrade(reason);
   state_.ComputeAll();
+  Settle();
+}
+
+void Load::Settle() {
+  if (!rules_.needs_final || worker_ == nullptr) return;
+  residuals_.Prune(state_);
+  for (ReceivedBlock& block : residuals_.Admit(&state_)) worker_->Post(std::move(block));
 }
 
 void Load::OnItem(const ItemRef& item, std::string bytes) {
-  std::optional<ReceivedBlock> complete;
-  {
-    absl::MutexLock lock(&mutex_);
-    ++events_;
-    // Items come one after the other: this one has been on its way since the last.
-    const double begin = std::max(first_order_s_, last_item_s_);
-    last_item_s_ = Seconds();
-    if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers ||
-        item.plane >= job_.planes)
-      return;
-    if (state_.block(item.column, item.layer) != BlockState::kMissing)
-      return;  // compute came first
-    Received& received = At(item.column, item.layer);
-    if (received.planes.empty()) {
-      received.planes.resize(job_.planes);
-      received.begin_s = begin;
-    }
-    if (!received.planes[item.plane].empty()) return;
-    received.planes[item.plane] = std::move(bytes);
-    if (++received.have == job_.planes && state_.ClaimForDecode(item.column, item.layer)) {
-      complete = ReceivedBlock{{item.column, item.layer}, std::move(received.planes)};
-    }
+  absl::MutexLock lock(&mutex_);
+  ++events_;
+  // Items come one after the other: this one has been on its way since the last.
+  const double begin = std::max(first_order_s_, last_item_s_);
+  last_item_s_ = Seconds();
+  if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers ||
+      item.plane >= job_.planes)
+    return;
+  if (!state_.Wanted(item.column, item.layer)) return;  // compute came first
+  Received& received = At(item.column, item.layer);
+  if (received.planes.empty()) {
+    received.planes.resize(job_.planes);
+    received.begin_s = begin;
   }
-  if (complete.has_value()) worker_->Post(*std::move(complete));
+  if (!received.planes[item.plane].empty()) return;
+  received.planes[item.plane] = std::move(bytes);
+  if (++received.have < job_.planes || !state_.ClaimForDecode(item.column, item.layer)) return;
+  ReceivedBlock complete{{item.column, item.layer}, std::move(received.planes)};
+  if (rules_.needs_final) {
+    residuals_.Receive(std::move(complete));
+    Settle();
+  } else {
+    worker_->Post(std::move(complete));
+  }
 }
 
 void Load::OnItemFailed(const ItemRef& item, const absl::Status& status) {
@@ -151,13 +207,14 @@ void Load::OnItemFailed(const ItemRef& item, const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     ++events_;
     if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers) return;
-    if (state_.block(item.column, item.layer) != BlockState::kMissing) return;
+    if (!state_.Wanted(item.column, item.layer)) return;
     Degrade(absl::StrCat("column ", item.column, " layer ", item.layer,
                          " was computed here: ", status.ToString()));
     state_.MustCompute(item.column, item.layer);
     At(item.column, item.layer) = {};
+    Settle();
   }
-  job_.stream->Cancel(ItemsOf({item.column, item.layer}));  // its other planes are of no use
+  job_.stream->Cancel(ItemsFrom({item.column, item.layer}));  // its other planes are of no use
 }
 
 void Load::OnBroken(const absl::Status& status) {
@@ -167,26 +224,69 @@ void Load::OnBroken(const absl::Status& status) {
       absl::StrCat("the stream ended early, the rest was computed here: ", status.ToString()));
 }
 
-void Load::OnDecoded(const BlockRef& block, const absl::Status& status, double seconds,
-                     const uint16_t* k, const uint16_t* v) {
-  const double begin = Seconds();
-  if (status.ok()) {
-    job_.cache->ImportBlock(block.layer, job_.problem.begin(block.column),
-                            job_.problem.column_tokens[block.column], k, v);
+absl::Status Load::DecodePlanes(const BlockRef& block,
+                                std::span<const std::span<const uint8_t>> planes,
+                                BlockResidual* symbols, double* final_seconds) {
+  const BlockShape shape = Shape(block.column);
+  const uint32_t begin = job_.problem.begin(block.column);
+  if (job_.residual == nullptr) {
+    std::vector<uint16_t> k(shape.elements()), v(shape.elements());
+    RETURN_IF_ERROR(job_.decoder->DecodeBlock(shape, planes, k.data(), v.data()));
+    job_.cache->ImportBlock(block.layer, begin, shape.tokens, k.data(), v.data());
+    return absl::OkStatus();
   }
-  absl::MutexLock lock(&mutex_);
-  ++events_;
-  state_.FinishDecode(block.column, block.layer, status.ok());
-  if (!status.ok()) {
-    Degrade(absl::StrCat("column ", block.column, " layer ", block.layer,
-                         " was computed here: ", status.ToString()));
-    return;
+  ASSIGN_OR_RETURN(BlockResidual residual, job_.residual->Read(block.layer, shape, planes));
+  if (rules_.needs_final) {
+    *symbols = std::move(residual);
+    return absl::OkStatus();
   }
-  const double end = Seconds();
-  result_.decode_s += seconds + (end - begin);
+  const double start = Seconds();
+  own_chains_.resize(job_.problem.columns());
+  std::unique_ptr<ColumnChain>& chain = own_chains_[block.column];
+  if (chain == nullptr) {
+    ASSIGN_OR_RETURN(chain, job_.residual->Begin(begin, Tokens(block.column)));
+  }
+  CacheRowSink sink(job_.cache, block.layer, begin);
+  RETURN_IF_ERROR(
+      job_.residual->Finish(residual, block.layer, 0, shape.tokens, chain.get(), &sink));
+  *final_seconds = Seconds() - start;
+  return absl::OkStatus();
+}
+
+void Load::AddStreamed(const BlockRef& block, double end) {
   ++result_.blocks_streamed;
   result_.timeline.push_back({LoadEvent::Kind::kStreamed, block.column, block.layer,
                               At(block.column, block.layer).begin_s, end});
+}
+
+void Load::Decode(const ReceivedBlock& received) {
+  const BlockRef& block = received.block;
+  std::vector<std::span<const uint8_t>> planes;
+  for (const std::string& plane : received.planes) {
+    planes.emplace_back(reinterpret_cast<const uint8_t*>(plane.data()), plane.size());
+  }
+  const double begin = Seconds();
+  double final_seconds = 0;
+  BlockResidual symbols;
+  const absl::Status status = DecodePlanes(block, planes, &symbols, &final_seconds);
+  const double end = Seconds();
+  absl::MutexLock lock(&mutex_);
+  ++events_;
+  if (status.ok()) {
+    result_.decode_s += end - begin - final_seconds;
+    result_.final_s += final_seconds;
+    if (rules_.needs_final) {
+      residuals_.Put(block, std::move(symbols));
+    } else {
+      AddStreamed(block, end);
+    }
+  } else {
+    if (rules_.needs_final) residuals_.Forget(block);
+    Degrade(absl::StrCat("column ", block.column, " layer ", block.layer,
+                         " was computed here: ", status.ToString()));
+  }
+  state_.FinishDecode(block.column, block.layer, status.ok());
+  Settle();
 }
 
 void Load::StartStream() {
@@ -196,24 +296,21 @@ void Load::StartStream() {
     if (job_.stream == nullptr) state_.ComputeAll();
     return;
   }
-  const KvGeometry& g = job_.cache->geometry();
-  worker_ = std::make_unique<DecodeWorker>(
-      job_.decoder,
-      [this, g](const BlockRef& block) {
-        return BlockShape{g.kv_heads, job_.problem.column_tokens[block.column], g.head_dim};
-      },
-      [this](const BlockRef& block, const absl::Status& status, double seconds, const uint16_t* k,
-             const uint16_t* v) { OnDecoded(block, status, seconds, k, v); });
+  worker_ =
+      std::make_unique<DecodeWorker>([this](const ReceivedBlock& received) { Decode(received); });
   std::vector<BlockRef> blocks = plan_.order;
   if (plan_.work_conserving) {
     // A stream that is through early goes on with what compute would reach last. Compute cancels
     // what it takes.
     for (uint32_t t = job_.problem.columns(); t-- > 0;) {
-      for (uint32_t l = plan_.depth[t]; l-- > 1;) {
+      for (uint32_t i = 1; i < plan_.depth[t]; ++i) {
+        const uint32_t l = rules_.whole_columns ? i : plan_.depth[t] - i;
         if (job_.problem.bytes(t, l) > 0) blocks.push_back({t, l});
       }
     }
   }
+  std::erase_if(blocks,
+                [this](const BlockRef& block) { return block.layer < job_.problem.least_depth(); });
   std::vector<ItemRef> items;
   for (const BlockRef& block : blocks) {
     ordered_[size_t{block.column} * job_.problem.layers + block.layer] = true;
@@ -254,6 +351,7 @@ double Load::LinkRate() const {
 
 bool Load::Steal() {
   if (!plan_.work_conserving || !streaming_) return false;
+  if (rules_.whole_columns) return StealColumn();
   // When each missing block will come, at the rate seen so far (or the problem's, at first).
   const double rate = LinkRate();
   double ahead = 0;
@@ -283,6 +381,39 @@ bool Load::Steal() {
   }
   if (!best.has_value()) return false;
   state_.MustCompute(best->column, best->layer);
+  return true;
+}
+
+bool Load::StealColumn() {
+  const double rate = LinkRate();
+  double ahead = 0;
+  std::vector<double> wait(job_.problem.columns(), 0);  // until the last missing block comes
+  for (const BlockRef& block : plan_.order) {
+    if (!state_.Wanted(block.column, block.layer)) continue;
+    ahead += static_cast<double>(job_.problem.bytes(block.column, block.layer));
+    wait[block.column] = rate > 0 ? ahead / rate : 1e9;
+  }
+  double best_gain = 0;
+  std::optional<BlockRef> best;
+  for (uint32_t t = 0; t < job_.problem.columns(); ++t) {
+    const std::optional<uint32_t> gap = state_.Gap(t, job_.problem.layers);
+    if (gap.has_value() && wait[t] > 0) {
+      const double gain =
+          wait[t] - 1.5 * (PrefixSeconds(job_.problem, t, job_.problem.layers) -
+                           state_.hidden_depth(t) *
+                               job_.problem.compute.Attend(job_.problem.begin(t), Rows(t)) -
+                           *gap * job_.problem.compute.Project(Rows(t)));
+      if (gain > best_gain) {
+        best_gain = gain;
+        best = BlockRef{t, *gap};
+      }
+    }
+    // ATTN of later columns would wait for the stream.
+    if (!state_.column_complete(t)) break;
+  }
+  if (!best.has_value()) return false;
+  state_.MustCompute(best->column, best->layer);
+  Settle();
   return true;
 }
 
@@ -338,11 +469,11 @@ absl::Status Load::Execute(const ComputeOp& op) {
     });
   }
   const uint32_t begin = job_.problem.begin(op.column);
-  const uint32_t rows = job_.problem.column_tokens[op.column];
+  const uint32_t rows = Rows(op.column);
   std::vector<float>& hidden = hidden_[op.column];
   if (hidden.empty()) {
     hidden.resize(size_t{rows} * width);
-    RETURN_IF_ERROR(compute_->Embed(job_.context.subspan(begin, rows), hidden.data()));
+    RETURN_IF_ERROR(compute_->Embed(Tokens(op.column), hidden.data()));
   }
   if (op.kind == ComputeOp::Kind::kProject) {
     return ForSteps(rows, [&](uint32_t row, uint32_t n) {
@@ -352,6 +483,55 @@ absl::Status Load::Execute(const ComputeOp& op) {
   return ForSteps(rows, [&](uint32_t row, uint32_t n) {
     return compute_->Attend(op.layer, hidden.data() + row * width, begin + row, n, *job_.cache, 0);
   });
+}
+
+void Load::CancelFrom(const BlockRef& block) {
+  const bool above = rules_.whole_columns && block.layer > 0;
+  const uint32_t end = above ? job_.problem.layers : block.layer + 1;
+  std::vector<ItemRef> items;
+  for (uint32_t l = block.layer; l < end; ++l) {
+    const size_t i = size_t{block.column} * job_.problem.layers + l;
+    if (!ordered_[i]) continue;
+    ordered_[i] = false;
+    for (const ItemRef& item : ItemsOf({block.column, l})) items.push_back(item);
+  }
+  if (!items.empty()) job_.stream->Cancel(std::move(items));
+}
+
+void Load::ExecuteFinal(const ComputeOp& op) {
+  const BlockRef block{op.column, op.layer};
+  BlockResidual residual;
+  bool below_computed = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    residual = residuals_.Take(block);
+    below_computed = state_.block(op.column, op.layer - 1) == BlockState::kComputed;
+  }
+  const double begin = Seconds();
+  const absl::Status status =
+      chains_.Finish(block, residual, below_computed, job_.problem.begin(op.column),
+                     Tokens(op.column), compute_, job_.cache);
+  const double end = Seconds();
+  absl::MutexLock lock(&mutex_);
+  result_.final_s += end - begin;
+  if (status.ok()) {
+    state_.Finish(op);
+    AddStreamed(block, end);
+  } else {
+    Degrade(absl::StrCat("column ", op.column, " layer ", op.layer,
+                         " was computed here: ", status.ToString()));
+    state_.FailFinal(op.column, op.layer);
+  }
+  Release();
+  Settle();
+}
+
+void Load::Release() {
+  for (uint32_t t = 0; t < job_.problem.columns(); ++t) {
+    if (!state_.column_complete(t)) continue;
+    hidden_[t] = {};
+    chains_.Release(t);
+  }
 }
 
 void Load::ReportProgress() {
@@ -389,6 +569,7 @@ absl::StatusOr<LoadResult> Load::Run() {
       CheckStall();
       op = state_.NextOp();
       if (!op.has_value() && Steal()) op = state_.NextOp();
+      if (rules_.whole_columns) Settle();  // the op may have closed its column
       if (!op.has_value()) {
         const double begin = Seconds();
         const uint64_t seen = events_;
@@ -399,19 +580,19 @@ absl::StatusOr<LoadResult> Load::Run() {
         continue;
       }
     }
-    if (op->kind == ComputeOp::Kind::kProject &&
-        ordered_[size_t{op->column} * job_.problem.layers + op->layer]) {
-      job_.stream->Cancel(ItemsOf({op->column, op->layer}));
+    if (op->kind == ComputeOp::Kind::kFinal) {
+      ExecuteFinal(*op);
+      continue;
     }
+    if (op->kind == ComputeOp::Kind::kProject) CancelFrom({op->column, op->layer});
     const double begin = Seconds();
     status = Execute(*op);
     if (!status.ok()) break;
     const double end = Seconds();
     absl::MutexLock lock(&mutex_);
     state_.Finish(*op);
-    for (uint32_t t = 0; t < job_.problem.columns(); ++t) {
-      if (state_.column_complete(t)) hidden_[t] = {};
-    }
+    Release();
+    Settle();
     if (op->kind == ComputeOp::Kind::kQuery) {
       result_.query_s += end - begin;
       result_.timeline.push_back({LoadEvent::Kind::kQuery, 0, op->layer, begin, end});
@@ -438,6 +619,7 @@ absl::StatusOr<LoadResult> Load::Run() {
   absl::MutexLock lock(&mutex_);
   result_.plan = plan_;
   result_.total_s = Seconds();
+  result_.waiting_bytes = residuals_.peak_bytes();
   if (job_.stream != nullptr) {
     result_.bytes_fetched = job_.stream->bytes_received();
     if (last_item_s_ > 0) result_.stream_s = last_item_s_ - first_order_s_;
@@ -461,8 +643,12 @@ absl::StatusOr<LoadResult> RunLoad(const LoadJob& job, BlockCompute* compute, co
       job.problem.block_bytes.size() != size_t{job.problem.columns()} * job.problem.layers) {
     return absl::InternalError("the load's problem does not fit its context");
   }
-  if (job.stream != nullptr && (job.decoder == nullptr || job.planes == 0)) {
-    return absl::InternalError("a load with a stream needs a decoder and planes");
+  if (job.stream != nullptr &&
+      ((job.decoder == nullptr) == (job.residual == nullptr) || job.planes == 0)) {
+    return absl::InternalError("a load with a stream needs one decoder, and planes");
+  }
+  if (job.stream != nullptr && job.residual != nullptr && !job.problem.first_layer_local) {
+    return absl::InternalError("a residual codec's first layer is computed here");
   }
   return Load(job, compute, clock).Run();
 }

@@ -2,9 +2,10 @@
 // prefill layer by layer as layers become complete.
 //
 // The thread that calls Run does all compute; items arrive on the stream's thread; one worker
-// decodes them. Each block is filled exactly once: compute claims a block before it writes, a
-// decoded block is written only while nobody has claimed it, and whoever comes second is cancelled
-// or dropped.
+// decodes them. Blocks of a codec that predicts are then finished by compute, column by column from
+// the bottom up; those of other codecs by the worker. Each block is filled exactly once: compute
+// claims a block before it writes, a decoded block is written only while nobody has claimed it, and
+// whoever comes second is cancelled or dropped.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include "common/base/cancel.h"
 #include "common/base/clock.h"
 #include "common/codec/codec.h"
+#include "common/codec/residual.h"
 #include "common/kv/kv_cache.h"
 #include "edge/load/plan.h"
 #include "edge/load/policy.h"
@@ -38,15 +40,20 @@ struct LoadJob {
   std::span<const int32_t> query;    // may be empty
   KvCache* cache = nullptr;          // empty; Run extends it to context + query tokens
   const LoadPolicy* policy = nullptr;
-  LoadProblem problem;                    // block_bytes all 0 when there is no stream
-  ItemStream* stream = nullptr;           // null: everything is computed
-  const BlockDecoder* decoder = nullptr;  // with stream
-  uint32_t planes = 0;                    // of the level, with stream
+  LoadProblem problem;           // block_bytes all 0 when there is no stream
+  ItemStream* stream = nullptr;  // null: everything is computed
+  // With a stream: one of them.
+  const BlockDecoder* decoder = nullptr;
+  const ResidualDecoder* residual = nullptr;
+  uint32_t planes = 0;  // of the level, with stream
   CancelToken cancel;
   std::function<void(const LoadProgress&)> progress;  // on the calling thread; may be null
   uint32_t step_rows = 256;                           // rows between two cancellation checks
   absl::Duration stall_limit =
       absl::Seconds(15);  // items outstanding and no byte for so long: the stream is given up
+  // Symbols that wait for FINAL take so much memory and a block more; beyond, blocks wait as they
+  // came.
+  uint64_t waiting_limit_bytes = 64 << 20;
 };
 
 struct LoadEvent {
@@ -65,7 +72,8 @@ struct LoadResult {
   std::vector<LoadEvent> timeline;    // by end time
   std::vector<std::string> degraded;  // why the plan was left; empty: as planned
   double stream_s = 0;                // first order -> last item
-  double decode_s = 0;                // codec work
+  double decode_s = 0;                // codec work but FINAL
+  double final_s = 0;                 // FINAL of streamed blocks: prediction, inverse transform
   double compute_s = 0;               // PROJ and ATTN of context blocks
   double stall_s = 0;                 // compute idle
   double query_s = 0;                 // QUERY
@@ -73,6 +81,7 @@ struct LoadResult {
   uint64_t bytes_fetched = 0;
   uint32_t blocks_streamed = 0;
   uint32_t blocks_computed = 0;
+  uint64_t waiting_bytes = 0;  // most memory that symbols took at once
 };
 
 // Cancelled, ResourceExhausted (KV memory), or an error of compute; trouble of the stream is never

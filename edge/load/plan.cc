@@ -1,6 +1,7 @@
 #include "edge/load/plan.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace sparkv {
 
@@ -15,6 +16,52 @@ double PrefixSeconds(const LoadProblem& problem, uint32_t t, uint32_t depth) {
   const uint32_t rows = problem.column_tokens[t];
   return depth * problem.compute.Project(rows) +
          (depth - 1) * problem.compute.Attend(problem.begin(t), rows);
+}
+
+double ColumnSeconds(const LoadProblem& problem, uint32_t t, uint32_t depth) {
+  const uint32_t streamed = problem.layers - std::max(depth, problem.least_depth());
+  return PrefixSeconds(problem, t, depth) + streamed * problem.final_row * problem.column_tokens[t];
+}
+
+BusyTime::BusyTime(const LoadProblem& problem)
+    : link_bytes_per_s_(problem.link_bytes_per_s), decode_s_per_byte_(problem.decode_s_per_byte) {
+  const double query =
+      problem.query_tokens > 0 ? problem.compute.Query(problem.tokens(), problem.query_tokens) : 0;
+  query_ = query * problem.layers;
+  uint64_t bytes = 0;
+  uint32_t rows = 0;
+  for (const uint64_t block : problem.block_bytes) bytes = std::max(bytes, block);
+  for (const uint32_t tokens : problem.column_tokens) rows = std::max(rows, tokens);
+  after_last_byte_ = problem.rtt_s + problem.decode_s_per_byte * static_cast<double>(bytes) +
+                     problem.final_row * rows + query;
+}
+
+double BusyTime::operator()(double computed, double left) const {
+  double link = 0;
+  if (left > 0) {
+    if (link_bytes_per_s_ <= 0) return std::numeric_limits<double>::infinity();
+    link = left / link_bytes_per_s_ + after_last_byte_;
+  }
+  return std::max(link, computed + query_ + decode_s_per_byte_ * left);
+}
+
+double ProfileSeconds(const LoadProblem& problem, const std::vector<uint32_t>& depth) {
+  double computed = 0;
+  double left = 0;
+  for (uint32_t t = 0; t < problem.columns(); ++t) {
+    computed += ColumnSeconds(problem, t, depth[t]);
+    for (uint32_t l = depth[t]; l < problem.layers; ++l) {
+      left += static_cast<double>(problem.bytes(t, l));
+    }
+  }
+  return BusyTime(problem)(computed, left);
+}
+
+void FitDepths(const LoadProblem& problem, std::vector<uint32_t>* depth) {
+  for (uint32_t& d : *depth) {
+    d = std::clamp(d, problem.least_depth(), problem.layers);
+    if (!problem.DepthAllowed(d)) d = 2 * d < problem.layers ? 1 : problem.layers;
+  }
 }
 
 uint64_t FetchWindowBytes(const LoadProblem& problem) {

@@ -39,12 +39,23 @@ struct LoadProblem {
   double link_bytes_per_s = 0;  // 0: no link
   double rtt_s = 0;
   double decode_s_per_byte = 0;  // codec time of streamed bytes, charged to compute
-  uint32_t query_tokens = 0;     // 0: nothing is asked after the load
+  double final_row = 0;          // seconds of FINAL of one token in one streamed layer, likewise
+  // Layer 0 is never sent: it is computed whatever the plan (its block_bytes are 0).
+  bool first_layer_local = false;
+  // A column is computed in all layers or in none but the first: what is streamed above a computed
+  // block would be predicted from another base than the encoder's, by more than the level's error.
+  bool whole_columns = false;
+  uint32_t query_tokens = 0;  // 0: nothing is asked after the load
 
   uint32_t columns() const { return static_cast<uint32_t>(column_tokens.size()); }
   uint64_t bytes(uint32_t t, uint32_t l) const { return block_bytes[size_t{t} * layers + l]; }
   uint32_t begin(uint32_t t) const { return t * kColumnTokens; }
   uint32_t tokens() const;
+  // Layers of a column that are computed in any plan.
+  uint32_t least_depth() const { return first_layer_local ? 1 : 0; }
+  bool DepthAllowed(uint32_t depth) const {
+    return depth >= least_depth() && (!whole_columns || depth <= 1 || depth == layers);
+  }
 };
 
 struct BlockRef {
@@ -65,6 +76,30 @@ struct LoadPlan {
 
 // Seconds to compute layers [0, depth) of column t: PROJ of each, ATTN of all but the top one.
 double PrefixSeconds(const LoadProblem& problem, uint32_t t, uint32_t depth);
+
+// The same and FINAL of all streamed layers above: what column t takes of the device.
+double ColumnSeconds(const LoadProblem& problem, uint32_t t, uint32_t depth);
+
+// TTFT when both sides are busy all the time, of plans with `computed` = the sum of ColumnSeconds
+// and `left` streamed bytes; infinite when they cannot be streamed:
+//   max( rtt + left/r + decode of one item + FINAL of one block + the last QUERY,
+//        computed + QUERY of all layers + decode of what is left )
+class BusyTime {
+ public:
+  explicit BusyTime(const LoadProblem& problem);
+  double operator()(double computed, double left) const;
+
+ private:
+  double link_bytes_per_s_;
+  double after_last_byte_;  // round trip included
+  double query_;            // of all layers
+  double decode_s_per_byte_;
+};
+// The same of a depth for each column.
+double ProfileSeconds(const LoadProblem& problem, const std::vector<uint32_t>& depth);
+
+// The nearest depth that the problem allows, for each column.
+void FitDepths(const LoadProblem& problem, std::vector<uint32_t>* depth);
 
 // Bytes that should be under way on the link: what one round trip holds, but at least some blocks,
 // so that the link never runs dry, and no more, so that a cancelled block is hardly ever on its way

@@ -1,5 +1,7 @@
 #include "edge/load/policy.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace sparkv {
@@ -18,7 +20,7 @@ std::vector<BlockRef> LayerMajorOrder(const LoadProblem& problem,
   std::vector<BlockRef> order;
   for (uint32_t l = 0; l < problem.layers; ++l) {
     for (uint32_t t = 0; t < problem.columns(); ++t) {
-      if (l >= depth[t]) order.push_back({t, l});
+      if (l >= std::max(depth[t], problem.least_depth())) order.push_back({t, l});
     }
   }
   return order;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,6 +58,12 @@ class BlockCompute {
                                KvCache* cache) = 0;
   virtual absl::Status Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
                               const KvCache& cache, uint32_t first_row) = 0;
+  // Runs fn on disjoint ranges that cover [0, rows) and begin at multiples of `unit`, perhaps in
+  // several threads at once; returns when all have ended.
+  virtual void ParallelRows(uint32_t rows, uint32_t /*unit*/,
+                            const std::function<void(uint32_t begin, uint32_t end)>& fn) {
+    if (rows > 0) fn(0, rows);
+  }
 };
 
 }  // namespace sparkv

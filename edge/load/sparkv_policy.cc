@@ -5,9 +5,10 @@
 // first one costs PROJ alone, any other also the ATTN below it, so a column's curve (K, B) is
 // concave but for its cheap first step, and sorting all steps by dB/dK gives one chain that holds
 // the best set for every ratio of link to device. The walk along it balances both sides:
-//   v = max( rtt + R/r + one item's decode + the last QUERY,  K + QUERY of all layers + decode of R
-//   )
-// with R the bytes still streamed and r the link's rate.
+//   v = max( rtt + R/r + one item's decode and FINAL + the last QUERY,
+//            K + QUERY of all layers + decode of R + FINAL of the blocks in R )
+// with R the bytes still streamed and r the link's rate. FINAL costs a block the same whatever its
+// bytes, so it is counted in K: a step takes dK less the FINAL that it saves.
 #include <algorithm>
 #include <limits>
 
@@ -33,17 +34,19 @@ class SparkvPolicy final : public LoadPolicy {
   LoadPlan Plan(const LoadProblem& problem) const override;
 };
 
-// The steps of a column in ascending layers, merged where a later one is worth more than an earlier
-// one (a layer can't be taken before those below it): the upper concave hull. `merged` counts the
-// layers of each.
+// The steps of a column in ascending layers, above those that any plan computes, merged where a
+// later one is worth more than an earlier one (a layer can't be taken before those below it): the
+// upper concave hull. `merged` counts the layers of each. Where columns are computed whole there is
+// one step.
 void AppendHull(const LoadProblem& problem, uint32_t t, std::vector<Step>* out) {
   std::vector<Step> hull;
-  double before = 0;
-  for (uint32_t l = 0; l < problem.layers; ++l) {
-    const double prefix = PrefixSeconds(problem, t, l + 1);
-    Step step{t, l, prefix - before, static_cast<double>(problem.bytes(t, l))};
-    before = prefix;
-    while (!hull.empty() && hull.back().worth() < step.worth()) {
+  double before = ColumnSeconds(problem, t, problem.least_depth());
+  for (uint32_t l = problem.least_depth(); l < problem.layers; ++l) {
+    const double seconds = ColumnSeconds(problem, t, l + 1);
+    Step step{t, l, seconds - before, static_cast<double>(problem.bytes(t, l))};
+    before = seconds;
+    while (!hull.empty() &&
+           (hull.back().worth() < step.worth() || !problem.DepthAllowed(step.layer))) {
       step.seconds += hull.back().seconds;
       step.bytes += hull.back().bytes;
       hull.pop_back();
@@ -56,13 +59,12 @@ void AppendHull(const LoadProblem& problem, uint32_t t, std::vector<Step>* out) 
 // Moves single depths, never out of their falling order, while that makes the load shorter: the
 // chain's steps can be several layers thick, and levelling gave some away. Returns the value
 // reached.
-double Refine(const LoadProblem& problem, const LoadSeconds& seconds,
-              std::vector<uint32_t>* depth) {
+double Refine(const LoadProblem& problem, const BusyTime& seconds, std::vector<uint32_t>* depth) {
   const uint32_t columns = problem.columns();
   double computed = 0;
   double left = 0;
   for (uint32_t t = 0; t < columns; ++t) {
-    computed += PrefixSeconds(problem, t, (*depth)[t]);
+    computed += ColumnSeconds(problem, t, (*depth)[t]);
     for (uint32_t l = (*depth)[t]; l < problem.layers; ++l)
       left += static_cast<double>(problem.bytes(t, l));
   }
@@ -73,15 +75,15 @@ double Refine(const LoadProblem& problem, const LoadSeconds& seconds,
     for (uint32_t t = 0; t < columns; ++t) {
       const uint32_t most = t == 0 ? problem.layers : (*depth)[t - 1];
       const uint32_t least = t + 1 == columns ? 1 : std::max(1u, (*depth)[t + 1]);
-      const double other_computed = computed - PrefixSeconds(problem, t, (*depth)[t]);
+      const double other_computed = computed - ColumnSeconds(problem, t, (*depth)[t]);
       double other_left = left;
       for (uint32_t l = (*depth)[t]; l < problem.layers; ++l)
         other_left -= static_cast<double>(problem.bytes(t, l));
       double own = 0;  // bytes of layers [d, layers)
       for (uint32_t d = problem.layers; d + 1 > least; --d) {
         if (d < problem.layers) own += static_cast<double>(problem.bytes(t, d));
-        if (d > most) continue;
-        const double c = other_computed + PrefixSeconds(problem, t, d);
+        if (d > most || !problem.DepthAllowed(d)) continue;
+        const double c = other_computed + ColumnSeconds(problem, t, d);
         const double v = seconds(c, other_left + own);
         if (v < best * (1 - 1e-9)) {
           best = v;
@@ -102,15 +104,15 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
   LoadPlan plan;
   plan.policy = name();
   plan.work_conserving = true;
-  plan.depth.assign(problem.columns(), 0);
+  plan.depth.assign(problem.columns(), problem.least_depth());
   std::vector<Step> steps;
-  double bytes = 0;
-  double largest_item = 0;
+  double computed = 0;
+  double left = 0;
   for (uint32_t t = 0; t < problem.columns(); ++t) {
     AppendHull(problem, t, &steps);
-    for (uint32_t l = 0; l < problem.layers; ++l) {
-      bytes += static_cast<double>(problem.bytes(t, l));
-      largest_item = std::max(largest_item, static_cast<double>(problem.bytes(t, l)));
+    computed += ColumnSeconds(problem, t, problem.least_depth());
+    for (uint32_t l = problem.least_depth(); l < problem.layers; ++l) {
+      left += static_cast<double>(problem.bytes(t, l));
     }
   }
   // Steps are in column order, so a stable sort keeps early columns first among equals.
@@ -121,18 +123,8 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
       problem.query_tokens > 0 ? problem.compute.Query(problem.tokens(), problem.query_tokens) : 0;
   const double query = query_layer * problem.layers;
   const bool linked = problem.link_bytes_per_s > 0;
-  const LoadSeconds seconds = [&](double computed, double left) {
-    double link = 0;
-    if (left > 0) {
-      if (!linked) return std::numeric_limits<double>::infinity();
-      link = problem.rtt_s + left / problem.link_bytes_per_s +
-             problem.decode_s_per_byte * largest_item + query_layer;
-    }
-    return std::max(link, computed + query + problem.decode_s_per_byte * left);
-  };
+  const BusyTime seconds(problem);
 
-  double computed = 0;
-  double left = bytes;
   double best = seconds(computed, left);
   double bound = best;
   size_t taken = 0;

@@ -15,7 +15,7 @@ class StaticPolicy final : public LoadPolicy {
     plan.policy = name();
     plan.depth = depth_;
     plan.depth.resize(problem.columns(), 0);
-    for (uint32_t& depth : plan.depth) depth = depth < problem.layers ? depth : problem.layers;
+    FitDepths(problem, &plan.depth);
     plan.order = LayerMajorOrder(problem, plan.depth);
     return plan;
   }

@@ -10,8 +10,9 @@ class StreamPolicy final : public LoadPolicy {
   LoadPlan Plan(const LoadProblem& problem) const override {
     LoadPlan plan;
     plan.policy = name();
-    plan.depth.assign(problem.columns(), 0);
+    plan.depth.assign(problem.columns(), problem.least_depth());
     plan.order = LayerMajorOrder(problem, plan.depth);
+    plan.predicted_s = ProfileSeconds(problem, plan.depth);
     return plan;
   }
 };

@@ -12,7 +12,7 @@ using testing::FileWith;
 using testing::kWideGeometry;
 using testing::TempFolder;
 using testing::TinyProfile;
-using testing::TinyProfileOptions;
+using testing::ServedProfileOptions;
 
 bool Says(const absl::Status& status, const std::string& part) {
   return std::string(status.message()).find(part) != std::string::npos;
@@ -37,10 +37,10 @@ TEST_CASE("Without a profile generic is the default and aatc-pred is refused wit
 TEST_CASE("A profile brings its codec, aatc-pred as the default unless another one was chosen") {
   TempFolder folder;
   const FakePrefiller fake(kWideGeometry);
-  TinyProfileOptions options = FakeProfile();
-  const std::string pred = FileWith(folder, "pred", TinyProfile(options));
+  ServedProfileOptions options = FakeProfile();
+  const std::string pred = FileWith(folder, "pred", ServedProfile(options));
   options.predict = false;
-  const std::string plain = FileWith(folder, "plain", TinyProfile(options));
+  const std::string plain = FileWith(folder, "plain", ServedProfile(options));
   const auto both = ServerCodecs::Create({plain, pred}, fake, "");
   REQUIRE_OK(both);
   CHECK((*both)->names().front() == "aatc-pred");
@@ -63,26 +63,26 @@ TEST_CASE("What is no profile of this model is refused with the file's name") {
     CHECK(Says(status, folder.path));
     return status;
   };
-  TinyProfileOptions options = FakeProfile();
-  const std::string good = FileWith(folder, "good", TinyProfile(options));
+  ServedProfileOptions options = FakeProfile();
+  const std::string good = FileWith(folder, "good", ServedProfile(options));
   options.seed = 2;
-  const std::string second = FileWith(folder, "second", TinyProfile(options));
+  const std::string second = FileWith(folder, "second", ServedProfile(options));
   CHECK(absl::IsFailedPrecondition(refused({good, second})));
 
   options.model_fingerprint[0] ^= 1;
-  const absl::Status other = refused({FileWith(folder, "other", TinyProfile(options))});
+  const absl::Status other = refused({FileWith(folder, "other", ServedProfile(options))});
   CHECK(absl::IsFailedPrecondition(other));
   CHECK(Says(other, DigestToHex(options.model_fingerprint)));
   CHECK(Says(other, DigestToHex(fake.fingerprint())));
 
   options = FakeProfile();
   options.geometry.layers = 4;
-  CHECK(absl::IsFailedPrecondition(refused({FileWith(folder, "layers", TinyProfile(options))})));
+  CHECK(absl::IsFailedPrecondition(refused({FileWith(folder, "layers", ServedProfile(options))})));
   options = FakeProfile();
   options.d_model = 64;
-  CHECK_FALSE(refused({FileWith(folder, "width", TinyProfile(options))}).ok());
+  CHECK_FALSE(refused({FileWith(folder, "width", ServedProfile(options))}).ok());
 
-  std::string bytes = TinyProfile(FakeProfile());
+  std::string bytes = ServedProfile(FakeProfile());
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   CHECK(absl::IsDataLoss(refused({FileWith(folder, "damaged", bytes)})));
   CHECK(absl::IsDataLoss(refused({FileWith(folder, "empty", "")})));

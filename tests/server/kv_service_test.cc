@@ -626,9 +626,9 @@ TEST_CASE("Many clients fetch, precompute and delete at once") {
 
 TEST_CASE("A server with a profile says so, makes it the default and hands it out whole") {
   TempFolder folder;
-  testing::TinyProfileOptions tiny = testing::FakeProfile();
+  testing::ServedProfileOptions tiny = testing::FakeProfile();
   tiny.geometry = {40, 2, 64, KvDtype::kF16};  // more than one chunk
-  const std::string bytes = testing::TinyProfile(tiny);
+  const std::string bytes = testing::ServedProfile(tiny);
   REQUIRE(bytes.size() > 2 * kMaxProfileChunkBytes);
   KvServerOptions options;
   options.profiles = {testing::FileWith(folder, "p.skvp", bytes)};
@@ -696,10 +696,10 @@ TEST_CASE("A server with a profile says so, makes it the default and hands it ou
 
 TEST_CASE("A profile of another model stops the server before it listens") {
   TempFolder folder;
-  testing::TinyProfileOptions tiny = testing::FakeProfile();
+  testing::ServedProfileOptions tiny = testing::FakeProfile();
   tiny.model_fingerprint[31] ^= 1;
   KvServerOptions options;
-  options.profiles = {testing::FileWith(folder, "p.skvp", testing::TinyProfile(tiny))};
+  options.profiles = {testing::FileWith(folder, "p.skvp", testing::ServedProfile(tiny))};
   options.store.path = folder.path + "/store";
   CHECK(absl::IsFailedPrecondition(
       KvServer::Start(std::make_unique<FakePrefiller>(testing::kWideGeometry), options).status()));
@@ -707,10 +707,10 @@ TEST_CASE("A profile of another model stops the server before it listens") {
 
 TEST_CASE("Profile transfers have a limit, and one that stalls is ended") {
   TempFolder folder;
-  testing::TinyProfileOptions tiny = testing::FakeProfile();
+  testing::ServedProfileOptions tiny = testing::FakeProfile();
   tiny.geometry = {200, 4, 64, KvDtype::kF16};  // beyond what a connection buffers
   KvServerOptions options;
-  options.profiles = {testing::FileWith(folder, "p.skvp", testing::TinyProfile(tiny))};
+  options.profiles = {testing::FileWith(folder, "p.skvp", testing::ServedProfile(tiny))};
   options.service.max_profile_calls = 1;
   options.service.fetch_stall_limit = absl::Milliseconds(10);
   Rig rig(options, {}, tiny.geometry);

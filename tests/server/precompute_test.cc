@@ -287,8 +287,8 @@ TEST_CASE("A disk without room ends a precompute with ResourceExhausted, and the
 TEST_CASE("With a profile whole columns are predicted; resuming gives the same bytes as one run") {
   TempFolder folder;
   FakePrefiller fake(testing::kWideGeometry);
-  testing::TinyProfileOptions options = testing::FakeProfile();
-  const std::string file = testing::FileWith(folder, "profile", testing::TinyProfile(options));
+  testing::ServedProfileOptions options = testing::FakeProfile();
+  const std::string file = testing::FileWith(folder, "profile", testing::ServedProfile(options));
   const auto codecs = ServerCodecs::Create({file}, fake, "");
   REQUIRE_OK(codecs);
   const ServerCodec* codec = (*codecs)->Find("aatc-pred").value();
@@ -354,12 +354,12 @@ TEST_CASE("With a profile whole columns are predicted; resuming gives the same b
 TEST_CASE("Another profile makes another context, and a codec without its profile is refused") {
   TempFolder folder;
   FakePrefiller fake(testing::kWideGeometry);
-  testing::TinyProfileOptions options = testing::FakeProfile();
+  testing::ServedProfileOptions options = testing::FakeProfile();
   auto store = OpenStore(folder.path + "/store");
   std::set<Digest> ids;
   for (const uint64_t seed : {1, 2}) {
     options.seed = seed;
-    const std::string file = testing::FileWith(folder, "profile", testing::TinyProfile(options));
+    const std::string file = testing::FileWith(folder, "profile", testing::ServedProfile(options));
     const auto codecs = ServerCodecs::Create({file}, fake, "");
     REQUIRE_OK(codecs);
     Precomputer precomputer(store.get(), &fake, codecs->get(), {});

@@ -60,6 +60,35 @@ class FakeCompute final : public BlockCompute {
   CancelToken cancel;
 };
 
+// Moves with Advance, and a little with each look.
+class TestClock final : public Clock {
+ public:
+  explicit TestClock(int64_t us_per_look = 0) : us_per_look_(us_per_look) {}
+  absl::Duration Now() const override {
+    return absl::Microseconds(us_.fetch_add(us_per_look_) + us_per_look_);
+  }
+  void Advance(absl::Duration d) { us_.fetch_add(absl::ToInt64Microseconds(d)); }
+
+ private:
+  const int64_t us_per_look_;
+  mutable std::atomic<int64_t> us_{0};
+};
+
+// The static plan, with both sides free to go on past it.
+class ConservingPolicy final : public LoadPolicy {
+ public:
+  explicit ConservingPolicy(std::vector<uint32_t> depth) : depth_(std::move(depth)) {}
+  const char* name() const override { return "conserving"; }
+  LoadPlan Plan(const LoadProblem& problem) const override {
+    LoadPlan plan = MakeStaticPolicy(depth_)->Plan(problem);
+    plan.work_conserving = true;
+    return plan;
+  }
+
+ private:
+  const std::vector<uint32_t> depth_;
+};
+
 // Delivers items of a computed reference from a thread, with faults on request.
 class ScriptedStream final : public ItemStream {
  public:
@@ -68,6 +97,11 @@ class ScriptedStream final : public ItemStream {
   ~ScriptedStream() override { Stop(); }
   void Start(ItemSink* sink) override { sink_ = sink; }
   void Order(std::vector<ItemRef> items, bool) override {
+    ordered += items.size();
+    for (const ItemRef& item : items) {
+      if (item.layer == 0) ++ordered_of_first_layer;
+    }
+    if (reorder) reorder(&items);
     thread_ = std::thread([this, items = std::move(items)] {
       int sent = 0;
       const absl::Cleanup end = [this] { ended.store(true); };
@@ -99,6 +133,8 @@ class ScriptedStream final : public ItemStream {
 
   int break_after = -1, silent_after = -1, fail_at = -1, corrupt_at = -1;
   std::function<void()> when_silent;
+  std::function<void(std::vector<ItemRef>*)> reorder;  // how items come, if not as ordered
+  size_t ordered = 0, ordered_of_first_layer = 0;
   std::atomic<bool> ended{false};
   std::atomic<size_t> cancelled{0};
 
@@ -141,7 +177,10 @@ struct Fixture {
         std::vector<uint16_t> k(shape.elements()), v(shape.elements());
         REQUIRE_OK(reference->ExportBlock(l, problem.begin(t), problem.column_tokens[t], k.data(),
                                           v.data()));
-        auto planes = encoder->EncodeBlock({.shape = shape, .place = {.layer = l, .layers = kGeometry.layers}, .k = k.data(), .v = v.data()});
+        auto planes = encoder->EncodeBlock({.shape = shape,
+                                            .place = {.layer = l, .layers = kGeometry.layers},
+                                            .k = k.data(),
+                                            .v = v.data()});
         REQUIRE_OK(planes);
         for (const std::string& plane : *planes)
           problem.block_bytes[t * problem.layers + l] += plane.size();

@@ -9,35 +9,6 @@
 namespace sparkv::load_testing {
 namespace {
 
-// Moves with Advance, and a little with each look.
-class TestClock final : public Clock {
- public:
-  explicit TestClock(int64_t us_per_look = 0) : us_per_look_(us_per_look) {}
-  absl::Duration Now() const override {
-    return absl::Microseconds(us_.fetch_add(us_per_look_) + us_per_look_);
-  }
-  void Advance(absl::Duration d) { us_.fetch_add(absl::ToInt64Microseconds(d)); }
-
- private:
-  const int64_t us_per_look_;
-  mutable std::atomic<int64_t> us_{0};
-};
-
-// The static plan, with both sides free to go on past it.
-class ConservingPolicy final : public LoadPolicy {
- public:
-  explicit ConservingPolicy(std::vector<uint32_t> depth) : depth_(std::move(depth)) {}
-  const char* name() const override { return "conserving"; }
-  LoadPlan Plan(const LoadProblem& problem) const override {
-    LoadPlan plan = MakeStaticPolicy(depth_)->Plan(problem);
-    plan.work_conserving = true;
-    return plan;
-  }
-
- private:
-  const std::vector<uint32_t> depth_;
-};
-
 void AwaitEnd(const ScriptedStream& stream) {
   while (!stream.ended.load()) std::this_thread::yield();
 }

@@ -27,17 +27,22 @@ LoadProblem SmallProblem(uint32_t columns, uint32_t layers) {
 
 // TTFT of a depth profile: both resources busy all the time, as sparkv_policy.cc's v.
 double Value(const LoadProblem& p, const std::vector<uint32_t>& depth) {
-  double computed = 0, left = 0;
+  double computed = 0, left = 0, finals = 0;
   for (uint32_t t = 0; t < p.columns(); ++t) {
     computed += PrefixSeconds(p, t, depth[t]);
-    for (uint32_t l = depth[t]; l < p.layers; ++l) left += static_cast<double>(p.bytes(t, l));
+    for (uint32_t l = depth[t]; l < p.layers; ++l) {
+      left += static_cast<double>(p.bytes(t, l));
+      finals += p.final_row * p.column_tokens[t];
+    }
   }
   const double q = p.query_tokens > 0 ? p.compute.Query(p.tokens(), p.query_tokens) : 0;
-  double largest = 0;
+  double largest = 0, rows = 0;
   for (const uint64_t b : p.block_bytes) largest = std::max(largest, static_cast<double>(b));
-  const double link =
-      left > 0 ? p.rtt_s + left / p.link_bytes_per_s + p.decode_s_per_byte * largest + q : 0;
-  return std::max(link, computed + q * p.layers + p.decode_s_per_byte * left);
+  for (const uint32_t n : p.column_tokens) rows = std::max(rows, static_cast<double>(n));
+  const double link = left > 0 ? p.rtt_s + left / p.link_bytes_per_s +
+                                     p.decode_s_per_byte * largest + p.final_row * rows + q
+                               : 0;
+  return std::max(link, computed + finals + q * p.layers + p.decode_s_per_byte * left);
 }
 
 // Over all profiles that never grow along the context, each at least 1: compute never waits for the
@@ -51,7 +56,9 @@ double BestByEnumeration(const LoadProblem& p) {
       return;
     }
     const uint32_t most = t == 0 ? p.layers : depth[t - 1];
-    for (depth[t] = 1; depth[t] <= most; ++depth[t]) visit(t + 1);
+    for (depth[t] = 1; depth[t] <= most; ++depth[t]) {
+      if (p.DepthAllowed(depth[t])) visit(t + 1);
+    }
     depth[t] = 1;
   };
   visit(0);
@@ -66,10 +73,18 @@ TEST_CASE("sparkv's plan is within 3 % of the best depth profile") {
     if (rng() % 2) p.column_tokens.back() = 1 + rng() % kColumnTokens;
     p.link_bytes_per_s = std::pow(10.0, 4.5 + (rng() % 1000) / 300.0);
     p.decode_s_per_byte = rng() % 2 ? 3e-9 : 0;
+    if (rng() % 2) {
+      p.first_layer_local = true;
+      p.whole_columns = rng() % 2;
+      p.final_row = static_cast<double>(rng() % 3) * 10e-6;
+      for (uint32_t t = 0; t < p.columns(); ++t) p.block_bytes[t * p.layers] = 0;
+    }
     const LoadPlan plan = MakeSparkvPolicy()->Plan(p);
     const double best = BestByEnumeration(p);
     INFO("seed " << seed);
     CHECK(Value(p, plan.depth) <= best * 1.03);
+    CHECK(Value(p, plan.depth) == Approx(ProfileSeconds(p, plan.depth)));
+    for (const uint32_t d : plan.depth) CHECK(p.DepthAllowed(d));
     CHECK(plan.lower_bound_s <= best * 1.0001);
     CHECK(plan.lower_bound_s > 0);
   }
@@ -117,6 +132,84 @@ TEST_CASE("worked by hand: one column, four layers") {
   CHECK(plan.predicted_s == Approx(6));
   CHECK(plan.lower_bound_s <= 6.0001);
   CHECK(plan.order == std::vector<BlockRef>{{0, 2}, {0, 3}});
+}
+
+// Layer 0 is never sent; PROJ 1 s, ATTN 4 s, a block 3 s on the link, FINAL of a block `final` s.
+LoadProblem FinalProblem(double final) {
+  LoadProblem p;
+  p.layers = 4;
+  p.column_tokens = {1000};
+  p.block_bytes = {0, 3000, 3000, 3000};
+  p.link_bytes_per_s = 1000;
+  p.compute.proj_row = 1e-3;
+  p.compute.dense_row = 4e-3;
+  p.final_row = final / 1000;
+  p.first_layer_local = true;
+  return p;
+}
+
+TEST_CASE("worked by hand: FINAL takes the device's time and ends the link's") {
+  // Depth d: compute d + 4 (d - 1) + f (4 - d), link 3 (4 - d) + f.
+  //   f = 0.5:  d     1     2     3    4        f = 6:  d     1    2    3    4
+  //             K   2.5   7.0  11.5   16                K    19   18   17   16
+  //          link   9.5   6.5   3.5    0             link    15   12    9    0
+  LoadPlan plan = MakeSparkvPolicy()->Plan(FinalProblem(0.5));
+  CHECK(plan.depth == std::vector<uint32_t>{2});
+  CHECK(plan.predicted_s == Approx(7));
+  CHECK(plan.order == std::vector<BlockRef>{{0, 2}, {0, 3}});
+  plan = MakeSparkvPolicy()->Plan(FinalProblem(6));
+  CHECK(plan.depth == std::vector<uint32_t>{4});
+  CHECK(plan.predicted_s == Approx(16));
+  // Streamed from layer 1 on.
+  plan = MakeStreamPolicy()->Plan(FinalProblem(0.5));
+  CHECK(plan.depth == std::vector<uint32_t>{1});
+  CHECK(plan.order.size() == 3);
+  CHECK(plan.predicted_s == Approx(9.5));
+}
+
+TEST_CASE("worked by hand: a whole column is streamed or computed") {
+  // From the table above: 9.5 s against 16 s; with 9 s a block 27.5 s against 16 s.
+  LoadProblem p = FinalProblem(0.5);
+  p.whole_columns = true;
+  CHECK(MakeSparkvPolicy()->Plan(p).depth == std::vector<uint32_t>{1});
+  p.link_bytes_per_s = 1000.0 / 3;
+  const LoadPlan plan = MakeSparkvPolicy()->Plan(p);
+  CHECK(plan.depth == std::vector<uint32_t>{4});
+  CHECK(plan.predicted_s == Approx(16));
+  CHECK(plan.order.empty());
+}
+
+TEST_CASE("depths are fitted to what the codec allows") {
+  LoadProblem p = SmallProblem(5, 6);
+  std::vector<uint32_t> depth{0, 1, 2, 5, 9};
+  FitDepths(p, &depth);
+  CHECK(depth == std::vector<uint32_t>{0, 1, 2, 5, 6});
+  p.first_layer_local = true;
+  FitDepths(p, &depth);
+  CHECK(depth == std::vector<uint32_t>{1, 1, 2, 5, 6});
+  p.whole_columns = true;
+  FitDepths(p, &depth);
+  CHECK(depth == std::vector<uint32_t>{1, 1, 1, 6, 6});
+}
+
+TEST_CASE("no policy orders a first layer that is never sent") {
+  LoadProblem p = SmallProblem(3, 4);
+  p.first_layer_local = true;
+  for (uint32_t t = 0; t < 3; ++t) p.block_bytes[t * 4] = 0;
+  for (const bool whole : {false, true}) {
+    p.whole_columns = whole;
+    for (const char* name : {"sparkv", "stream", "local", "cake"}) {
+      INFO(name);
+      const LoadPlan plan = (*MakePolicy(name))->Plan(p);
+      for (const uint32_t d : plan.depth) CHECK(p.DepthAllowed(d));
+      for (const BlockRef& block : plan.order) CHECK(block.layer >= 1);
+    }
+    const std::vector<BlockRef> cake = MakeCakePolicy()->Plan(p).order;
+    CHECK(cake.front() == (whole ? BlockRef{2, 1} : BlockRef{2, 3}));
+    CHECK(cake.size() == 9);
+    for (const BlockRef& block : MakeStaticPolicy({0, 1, 3})->Plan(p).order)
+      CHECK(block.layer >= 1);
+  }
 }
 
 TEST_CASE("worked by hand: the cheap column is computed deeper") {
