@@ -32,7 +32,9 @@ TEST_CASE("A context precomputed by the real model holds the decoder's K/V, bit 
 
   testing::TempFolder folder;
   auto store = testing::OpenStore(folder.path);
-  Precomputer precomputer(store.get(), &prefiller, {});
+  const auto codecs = ServerCodecs::Create({}, prefiller, "");
+  REQUIRE_OK(codecs);
+  Precomputer precomputer(store.get(), &prefiller, codecs->get(), {});
   const auto record =
       precomputer.Run({*chat, "f16", "fox"}, [](const PrecomputeProgressInfo&) { return true; });
   REQUIRE_OK(record);
