@@ -137,8 +137,16 @@ uint32_t ContextLoader::ChooseLevel(const Manifest& manifest, const HeldPlanes& 
     job->planes = static_cast<uint32_t>(info.levels[i].planes);
     FillStream(manifest, held, costs, job);
     const LoadPlan plan = MakeStreamPolicy()->Plan(job->problem);
-    if (i == 0 || plan.predicted_s <= absl::ToDoubleSeconds(left))
-      return static_cast<uint32_t>(info.levels[i].level);
+    if (i > 0 && plan.predicted_s > absl::ToDoubleSeconds(left)) continue;
+    // Lower ones, should the link turn out slower.
+    job->slo = left;
+    LoadJob lower = {.problem = job->problem, .decoder = job->decoder, .residual = job->residual};
+    for (size_t j = 0; j <= i; ++j) {
+      lower.planes = static_cast<uint32_t>(info.levels[j].planes);
+      FillStream(manifest, held, costs, &lower);
+      job->levels.push_back({.planes = lower.planes, .block_bytes = lower.problem.block_bytes});
+    }
+    return static_cast<uint32_t>(info.levels[i].level);
   }
   return 0;
 }
@@ -227,6 +235,14 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
     out.ttft.set_first_step_ms(absl::ToDoubleMilliseconds(RealClock().Now() - last));
   }
   if (streams) Learn(problem, result, &codec_costs_[request.context->manifest->codec]);
+  if (streams && result.least_planes > 0 && result.least_planes < job.planes) {
+    const CodecInfo& info = job.residual != nullptr ? job.residual->info() : job.decoder->info();
+    for (const CodecLevel& level : info.levels) {
+      if (static_cast<uint32_t>(level.planes) == result.least_planes)
+        out.level = static_cast<uint32_t>(level.level);
+    }
+    out.exact = false;
+  }
   if (result.blocks_streamed == 0) {
     out.level = 0;
     out.exact = true;

@@ -32,7 +32,7 @@ struct ContextLoadRequest {
   v1::Policy policy = v1::POLICY_LOCAL;  // specified
   uint32_t level = 0;                    // one of the context's codec
   // Policy stream, above 0: instead of that level, the highest that is predicted to bring the first
-  // token so long after `origin`, or else the lowest.
+  // token so long after `origin`, or else the lowest. It falls when the link proves slower.
   absl::Duration slo;
   std::shared_ptr<HeldPlanes> planes;  // of the context, from an earlier load; null: none
   std::span<const int32_t> query;      // ids after the context; may be empty
@@ -43,7 +43,7 @@ struct ContextLoadRequest {
 
 struct ContextLoadResult {
   v1::Policy policy = v1::POLICY_LOCAL;  // the one used
-  uint32_t level = 0;                    // of the streamed blocks; 0: none was streamed
+  uint32_t level = 0;                    // least of the streamed blocks; 0: none was streamed
   bool exact = true;                     // nothing lossy is in the cache
   uint64_t bytes_fetched = 0;
   uint32_t blocks_streamed = 0;
