@@ -131,6 +131,13 @@ std::vector<Setting> EdgeSettings() {
                "without, and the fetch goes on beside it.",
        .min = 0,
        .max = 3600},
+      {.key = "slo_ms",
+       .type = SettingType::kInt,
+       .default_value = "0",
+       .help = "With the policy stream, the time in which the first token should come unless a "
+               "request says otherwise: the codec level is chosen by it. 0: none.",
+       .min = 0,
+       .max = 3600000},
       {.key = "link.mbit",
        .type = SettingType::kDouble,
        .default_value = "0",
@@ -187,6 +194,7 @@ absl::StatusOr<EdgeConfig> MakeEdgeConfig(const Settings& settings) {
   session.decoder.threads = static_cast<int>(settings.GetInt("threads"));
   session.max_queue = static_cast<uint32_t>(settings.GetInt("max_queue"));
   session.level = static_cast<uint32_t>(settings.GetInt("level"));
+  session.slo_ms = static_cast<uint32_t>(settings.GetInt("slo_ms"));
   for (const v1::Policy policy :
        {v1::POLICY_SPARKV, v1::POLICY_STREAM, v1::POLICY_LOCAL, v1::POLICY_CAKE}) {
     if (PolicyName(policy) == settings.GetString("policy")) session.policy = policy;

@@ -1,5 +1,6 @@
 #include "edge/context_load.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "common/codec/codec.h"
 #include "common/codec/dec_aatc.h"
 #include "common/llm/token_rows.h"
+#include "edge/load/caching_stream.h"
 #include "edge/load/cost_model.h"
 #include "edge/load/policy.h"
 
@@ -102,8 +104,8 @@ absl::StatusOr<const ResidualDecoder*> ContextLoader::ResidualFor(
   return residual_.get();
 }
 
-void ContextLoader::FillStream(const Manifest& manifest, const CodecCosts& costs,
-                               LoadJob* job) const {
+void ContextLoader::FillStream(const Manifest& manifest, const HeldPlanes& held,
+                               const CodecCosts& costs, LoadJob* job) const {
   LoadProblem& problem = job->problem;
   const CodecInfo& info = job->residual != nullptr ? job->residual->info() : job->decoder->info();
   problem.first_layer_local = info.computes_first_layer;
@@ -112,14 +114,41 @@ void ContextLoader::FillStream(const Manifest& manifest, const CodecCosts& costs
   problem.whole_columns = job->residual != nullptr && job->residual->predicts() && job->planes > 1;
   for (uint32_t t = 0; t < problem.columns(); ++t) {
     for (uint32_t l = 0; l < problem.layers; ++l) {
+      uint64_t bytes = 0;
+      for (uint32_t p = 0; p < job->planes; ++p) {
+        if (!held.Contains({t, l, p})) bytes += manifest.item(t, l, p).bytes;
+      }
+      // 0 would say that it cannot be streamed.
       problem.block_bytes[size_t{t} * problem.layers + l] =
-          l < problem.least_depth() ? 0 : manifest.BlockBytes(t, l, job->planes);
+          l < problem.least_depth() ? 0 : std::max<uint64_t>(1, bytes);
     }
   }
   problem.link_bytes_per_s = link_.bytes_per_s;
   problem.rtt_s = link_.rtt_s;
   problem.decode_s_per_byte = costs.decode_s_per_byte;
   problem.final_row = costs.final_row;
+}
+
+uint32_t ContextLoader::ChooseLevel(const Manifest& manifest, const HeldPlanes& held,
+                                    const CodecCosts& costs, absl::Duration left,
+                                    LoadJob* job) const {
+  const CodecInfo& info = job->residual != nullptr ? job->residual->info() : job->decoder->info();
+  for (size_t i = info.levels.size(); i-- > 0;) {
+    job->planes = static_cast<uint32_t>(info.levels[i].planes);
+    FillStream(manifest, held, costs, job);
+    const LoadPlan plan = MakeStreamPolicy()->Plan(job->problem);
+    if (i > 0 && plan.predicted_s > absl::ToDoubleSeconds(left)) continue;
+    // Lower ones, should the link turn out slower.
+    job->slo = left;
+    LoadJob lower = {.problem = job->problem, .decoder = job->decoder, .residual = job->residual};
+    for (size_t j = 0; j <= i; ++j) {
+      lower.planes = static_cast<uint32_t>(info.levels[j].planes);
+      FillStream(manifest, held, costs, &lower);
+      job->levels.push_back({.planes = lower.planes, .block_bytes = lower.problem.block_bytes});
+    }
+    return static_cast<uint32_t>(info.levels[i].level);
+  }
+  return 0;
 }
 
 absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& request,
@@ -162,16 +191,25 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
     }
     const CodecInfo& info = job.residual != nullptr ? job.residual->info() : job.decoder->info();
     CodecCosts& codec_costs = codec_costs_[manifest.codec];
-    ASSIGN_OR_RETURN(const int planes, info.PlanesForLevel(static_cast<int>(request.level)));
-    job.planes = static_cast<uint32_t>(planes);
+    out.planes =
+        request.planes != nullptr ? request.planes : std::make_shared<HeldPlanes>(plane_budget_);
     out.level = request.level;
-    out.exact = info.lossless && planes == info.planes;
-    FillStream(manifest, codec_costs, &job);
-    stream = server_->Fetch({.context_id = manifest.context_id,
-                             .model_fingerprint = manifest.model_fingerprint,
-                             .codec_digest = manifest.codec_digest,
-                             .window_bytes = FetchWindowBytes(problem)},
-                            manifest);
+    if (request.policy == v1::POLICY_STREAM && request.slo > absl::ZeroDuration()) {
+      out.level = ChooseLevel(manifest, *out.planes, codec_costs,
+                              request.origin + request.slo - RealClock().Now(), &job);
+    } else {
+      ASSIGN_OR_RETURN(const int planes, info.PlanesForLevel(static_cast<int>(request.level)));
+      job.planes = static_cast<uint32_t>(planes);
+      FillStream(manifest, *out.planes, codec_costs, &job);
+    }
+    out.exact = info.lossless && job.planes == static_cast<uint32_t>(info.planes);
+    stream = std::make_unique<CachingStream>(
+        server_->Fetch({.context_id = manifest.context_id,
+                        .model_fingerprint = manifest.model_fingerprint,
+                        .codec_digest = manifest.codec_digest,
+                        .window_bytes = FetchWindowBytes(problem)},
+                       manifest),
+        out.planes);
     job.stream = stream.get();
   } else {
     out.policy = v1::POLICY_LOCAL;
@@ -197,6 +235,14 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
     out.ttft.set_first_step_ms(absl::ToDoubleMilliseconds(RealClock().Now() - last));
   }
   if (streams) Learn(problem, result, &codec_costs_[request.context->manifest->codec]);
+  if (streams && result.least_planes > 0 && result.least_planes < job.planes) {
+    const CodecInfo& info = job.residual != nullptr ? job.residual->info() : job.decoder->info();
+    for (const CodecLevel& level : info.levels) {
+      if (static_cast<uint32_t>(level.planes) == result.least_planes)
+        out.level = static_cast<uint32_t>(level.level);
+    }
+    out.exact = false;
+  }
   if (result.blocks_streamed == 0) {
     out.level = 0;
     out.exact = true;

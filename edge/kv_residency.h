@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/kv/kv_cache.h"
+#include "edge/load/held_planes.h"
 
 namespace sparkv {
 
@@ -20,6 +21,7 @@ struct HeldKv {
   std::unique_ptr<KvCache> cache;
   uint32_t level =
       0;  // codec level of its streamed blocks; 0: everything was computed here or is lossless
+  std::shared_ptr<HeldPlanes> planes;  // what was streamed of a context; may be null
 };
 
 // Pages are shared between entries (KvCache::SharePrefix), so taking one entry out frees only what

@@ -20,6 +20,7 @@ constexpr size_t kMaxQuestionBytes = size_t{1} << 20;
 constexpr uint32_t kMaxLogprobs = 20;
 constexpr size_t kMaxSessionBytes = 128;
 constexpr size_t kMaxChats = 256;
+constexpr uint32_t kMaxSloMs = 3600000;
 // How soon a vanished client is noticed.
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 
@@ -63,7 +64,8 @@ struct Sessions::Work {
   v1::GenerateRequest request;  // of Load: context, policy, level, drop_loaded
   bool load_only = false;
   std::optional<ResolvedContext> context;
-  uint32_t level = 0;  // of the context's codec
+  uint32_t level = 0;   // of the context's codec
+  uint32_t slo_ms = 0;  // with policy stream: what chooses the level instead; 0: nothing
   GenerationOptions generation;
   std::optional<StopStrings> stops;
   absl::Duration received;
@@ -74,7 +76,8 @@ struct Sessions::Work {
   // On the engine thread:
   std::vector<int32_t> ids;  // context, earlier turns, question; then the answer
   size_t context_tokens = 0;
-  uint32_t held_level = 0;  // HeldKv::level of what the cache holds
+  uint32_t held_level = 0;             // HeldKv::level of what the cache holds
+  std::shared_ptr<HeldPlanes> planes;  // of the context, while a higher level replaces its KV
   v1::GenerateResponse::Result result;
 
   std::string context_key() const { return context ? ContextKey(context->entry.id) : ""; }
@@ -143,6 +146,10 @@ absl::Status Sessions::Generate(const v1::GenerateRequest& request, const Client
                                                    " are allowed"));
   }
   RETURN_IF_ERROR(CheckPolicy(request.policy()));
+  if (request.slo_ms() > kMaxSloMs) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slo_ms: got ", request.slo_ms(), ", 0 to ", kMaxSloMs, " are allowed"));
+  }
   SamplingOptions& sampling = work->generation.sampling;
   sampling.temperature = request.sampling().temperature();
   sampling.top_k = request.sampling().top_k();
@@ -188,12 +195,17 @@ bool Sessions::GoodEnough(const HeldKv* held, const Work& work) const {
   if (held == nullptr || held->level == 0) return held != nullptr;
   const v1::GenerateRequest& request = work.request;
   if (work.context && request.policy() == v1::POLICY_LOCAL) return false;
+  if (work.slo_ms > 0) return true;  // nothing brings the first token sooner
   return work.level <= held->level;
 }
 
 absl::Status Sessions::Enqueue(std::shared_ptr<Work> work, const Client& client) {
   v1::GenerateRequest& request = work->request;
   if (request.policy() == v1::POLICY_UNSPECIFIED) request.set_policy(options_.policy);
+  if (request.policy() == v1::POLICY_STREAM && !work->load_only) {
+    const uint32_t fallback = request.level() == 0 ? options_.slo_ms : 0;
+    work->slo_ms = request.slo_ms() > 0 ? request.slo_ms() : fallback;
+  }
   if (!request.context().empty()) {
     // A resident context needs nothing from the server; if it is evicted meanwhile, the engine
     // thread asks.
@@ -342,6 +354,7 @@ absl::Status Sessions::Fill(Work* work, KvCache* cache, std::vector<float>* logi
     held = work->context ? kv_.Find(context_key) : nullptr;
   }
   if (held != nullptr && !GoodEnough(held.get(), *work)) {
+    work->planes = held->planes;
     kv_.Drop(key);
     held = nullptr;
   }
@@ -381,6 +394,8 @@ absl::Status Sessions::LoadInto(Work* work, KvCache* cache, std::vector<float>* 
   ContextLoadRequest load{.context = &context,
                           .policy = work->request.policy(),
                           .level = work->level,
+                          .slo = absl::Milliseconds(work->slo_ms),
+                          .planes = std::move(work->planes),
                           .query = query,
                           .origin = work->received,
                           .cancel = work->cancel};
@@ -394,7 +409,9 @@ absl::Status Sessions::LoadInto(Work* work, KvCache* cache, std::vector<float>* 
 
   // The context alone stays for the next question; its full pages are shared with this sequence.
   work->held_level = result.exact ? 0 : result.level;
-  HeldKv held{.cache = std::make_unique<KvCache>(kv_.pool()), .level = work->held_level};
+  HeldKv held{.cache = std::make_unique<KvCache>(kv_.pool()),
+              .level = work->held_level,
+              .planes = work->held_level > 0 ? std::move(result.planes) : nullptr};
   RETURN_IF_ERROR(held.cache->SharePrefix(*cache, context_tokens));
   if (query.empty() && !work->load_only) {
     // Nothing follows the context: its last token is run again for its logits, in pages of this

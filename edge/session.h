@@ -28,6 +28,7 @@ namespace sparkv {
 struct SessionOptions {
   v1::Policy policy = v1::POLICY_SPARKV;  // of requests that name none
   uint32_t level = 0;                     // 0: the codec's default
+  uint32_t slo_ms = 0;                    // of requests that name none; 0: none
   uint32_t max_queue = 16;
   uint64_t kv_budget_bytes = uint64_t{1} << 30;
   KvDtype kv_dtype = KvDtype::kF16;

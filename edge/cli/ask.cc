@@ -40,7 +40,7 @@ struct AskOptions {
   v1::GenerateRequest request;
   std::vector<std::string> stop;
   float temperature = 0, top_p = 0, min_p = 0, repetition_penalty = 0;
-  uint32_t top_k = 0, level = 0, max_tokens = 0, logprobs = 0;
+  uint32_t top_k = 0, level = 0, max_tokens = 0, logprobs = 0, slo_ms = 0;
   uint64_t seed = 0;
   bool raw = false, drop_loaded = false, ignore_eos = false;
   std::string session;
@@ -66,6 +66,10 @@ void AddGenerateOptions(CLI::App* command, AskOptions* o) {
       ->check(CLI::IsMember({"sparkv", "stream", "local", "cake"}));
   command->add_option("--level", o->level,
                       "codec level of streamed blocks; 0: the daemon's default");
+  command->add_option("--slo-ms", o->slo_ms,
+                      "with --policy stream: take the highest codec level that is predicted to "
+                      "bring the first token within so many milliseconds, whatever --level says; "
+                      "0: the daemon's default");
   command->add_option("-n,--max-tokens", o->max_tokens, "longest answer in tokens; 0: 256");
   command->add_option("--temperature", o->temperature, "0: greedy");
   command->add_option("--top-k", o->top_k, "0: off");
@@ -99,6 +103,7 @@ void FillRequest(const AskOptions& o, v1::GenerateRequest* request) {
   request->set_logprobs(o.logprobs);
   if (!o.policy.empty()) request->set_policy(kPolicies.at(o.policy));
   request->set_level(o.level);
+  request->set_slo_ms(o.slo_ms);
   request->set_ignore_eos(o.ignore_eos);
   request->set_drop_loaded(o.drop_loaded);
   request->set_session(o.session);

@@ -23,6 +23,7 @@ constexpr absl::Duration kPoll =
 // to 256 KiB.
 constexpr double kRateSeconds = 0.5;
 constexpr uint64_t kRateBytes = 512 << 10;
+constexpr double kFitSeconds = 0.1;  // between two looks at the level
 
 CodecRules RulesOf(const LoadJob& job) {
   return {.needs_final = job.residual != nullptr && job.residual->predicts(),
@@ -48,7 +49,9 @@ class Load final : public ItemSink {
                    [this](const BlockRef& block) {
                      return uint64_t{4} * job_.cache->geometry().row() * Rows(block.column);
                    }),
-        chains_(job.residual, job.problem.columns()) {}
+        chains_(job.residual, job.problem.columns()) {
+    for (Received& received : received_) received.want = job.planes;
+  }
 
   absl::StatusOr<LoadResult> Run();
 
@@ -56,6 +59,7 @@ class Load final : public ItemSink {
   struct Received {
     std::vector<std::string> planes;
     uint32_t have = 0;
+    uint32_t want = 0;
     double begin_s = 0;
   };
   struct RateSample {
@@ -103,6 +107,11 @@ class Load final : public ItemSink {
   double LinkRate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a block is missing that only the stream will bring.
   bool WaitsForStream() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of a block at the level that it comes at.
+  double BytesOf(size_t block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Lowers the level of what has not begun to come when it would come too late. Returns the items
+  // that are of no use then.
+  std::vector<ItemRef> FitLevel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckStall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Execute(const ComputeOp& op);
   // Compute takes a block: the stream need not bring it, nor what is above it in a whole column.
@@ -136,6 +145,7 @@ class Load final : public ItemSink {
   std::deque<RateSample> rate_ ABSL_GUARDED_BY(mutex_);
   double first_order_s_ = 0;
   double last_item_s_ ABSL_GUARDED_BY(mutex_) = 0;
+  double fitted_s_ = 0;  // when FitLevel last looked
   uint64_t seen_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   double seen_bytes_s_ ABSL_GUARDED_BY(mutex_) = 0;
   LoadResult result_ ABSL_GUARDED_BY(mutex_);
@@ -181,18 +191,17 @@ void Load::OnItem(const ItemRef& item, std::string bytes) {
   // Items come one after the other: this one has been on its way since the last.
   const double begin = std::max(first_order_s_, last_item_s_);
   last_item_s_ = Seconds();
-  if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers ||
-      item.plane >= job_.planes)
-    return;
+  if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers) return;
   if (!state_.Wanted(item.column, item.layer)) return;  // compute came first
   Received& received = At(item.column, item.layer);
+  if (item.plane >= received.want) return;
   if (received.planes.empty()) {
-    received.planes.resize(job_.planes);
+    received.planes.resize(received.want);
     received.begin_s = begin;
   }
   if (!received.planes[item.plane].empty()) return;
   received.planes[item.plane] = std::move(bytes);
-  if (++received.have < job_.planes || !state_.ClaimForDecode(item.column, item.layer)) return;
+  if (++received.have < received.want || !state_.ClaimForDecode(item.column, item.layer)) return;
   ReceivedBlock complete{{item.column, item.layer}, std::move(received.planes)};
   if (rules_.needs_final) {
     residuals_.Receive(std::move(complete));
@@ -211,7 +220,7 @@ void Load::OnItemFailed(const ItemRef& item, const absl::Status& status) {
     Degrade(absl::StrCat("column ", item.column, " layer ", item.layer,
                          " was computed here: ", status.ToString()));
     state_.MustCompute(item.column, item.layer);
-    At(item.column, item.layer) = {};
+    At(item.column, item.layer) = {.want = job_.planes};
     Settle();
   }
   job_.stream->Cancel(ItemsFrom({item.column, item.layer}));  // its other planes are of no use
@@ -254,6 +263,9 @@ absl::Status Load::DecodePlanes(const BlockRef& block,
 }
 
 void Load::AddStreamed(const BlockRef& block, double end) {
+  const uint32_t planes = At(block.column, block.layer).want;
+  result_.least_planes =
+      result_.least_planes == 0 ? planes : std::min(result_.least_planes, planes);
   ++result_.blocks_streamed;
   result_.timeline.push_back({LoadEvent::Kind::kStreamed, block.column, block.layer,
                               At(block.column, block.layer).begin_s, end});
@@ -320,6 +332,7 @@ void Load::StartStream() {
     absl::MutexLock lock(&mutex_);
     streaming_ = true;
     first_order_s_ = Seconds();
+    rate_.push_back({first_order_s_, 0});
     seen_bytes_s_ = first_order_s_;
   }
   job_.stream->Start(this);
@@ -424,6 +437,60 @@ bool Load::WaitsForStream() const {
     }
   }
   return false;
+}
+
+std::vector<ItemRef> Load::FitLevel() {
+  std::vector<ItemRef> dropped;
+  const double now = Seconds();
+  if (!streaming_ || job_.slo <= absl::ZeroDuration() || job_.levels.size() < 2 ||
+      now - fitted_s_ < kFitSeconds) {
+    return dropped;
+  }
+  fitted_s_ = now;
+  const double rate = LinkRate();
+  if (rate <= 0) return dropped;  // nothing came yet
+  double begun = 0;               // bytes still to come of blocks whose level is fixed
+  std::vector<BlockRef> open;
+  for (const BlockRef& block : plan_.order) {
+    if (!state_.Wanted(block.column, block.layer)) continue;
+    const Received& received = At(block.column, block.layer);
+    if (received.have == 0) {
+      open.push_back(block);
+    } else {
+      begun += static_cast<double>(job_.problem.bytes(block.column, block.layer)) *
+               (received.want - received.have) / job_.planes;
+    }
+  }
+  LoadProblem rest = job_.problem;
+  rest.link_bytes_per_s = rate;
+  rest.rtt_s = 0;
+  const BusyTime seconds(rest);
+  size_t level = job_.levels.size() - 1;
+  for (; level > 0; --level) {
+    double bytes = begun;
+    for (const BlockRef& block : open) {
+      const size_t i = size_t{block.column} * job_.problem.layers + block.layer;
+      bytes += received_[i].want < job_.levels[level].planes
+                   ? BytesOf(i)
+                   : static_cast<double>(job_.levels[level].block_bytes[i]);
+    }
+    if (now + seconds(0, bytes) <= absl::ToDoubleSeconds(job_.slo)) break;
+  }
+  const uint32_t planes = job_.levels[level].planes;
+  for (const BlockRef& block : open) {
+    Received& received = At(block.column, block.layer);
+    for (uint32_t p = planes; p < received.want; ++p)
+      dropped.push_back({block.column, block.layer, p});
+    received.want = std::min(received.want, planes);
+  }
+  return dropped;
+}
+
+double Load::BytesOf(size_t block) const {
+  for (const LevelBytes& level : job_.levels) {
+    if (level.planes == received_[block].want) return static_cast<double>(level.block_bytes[block]);
+  }
+  return static_cast<double>(job_.problem.block_bytes[block]);
 }
 
 void Load::CheckStall() {
@@ -562,10 +629,16 @@ absl::StatusOr<LoadResult> Load::Run() {
       ReportProgress();
     }
     std::optional<ComputeOp> op;
+    std::vector<ItemRef> dropped;
     {
       absl::MutexLock lock(&mutex_);
       if (state_.done()) break;
       SampleRate();
+      dropped = FitLevel();
+    }
+    if (!dropped.empty()) job_.stream->Cancel(std::move(dropped));
+    {
+      absl::MutexLock lock(&mutex_);
       CheckStall();
       op = state_.NextOp();
       if (!op.has_value() && Steal()) op = state_.NextOp();

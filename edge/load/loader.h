@@ -35,6 +35,12 @@ struct LoadProgress {
   uint32_t blocks_total = 0;
 };
 
+// Blocks at one level of the codec.
+struct LevelBytes {
+  uint32_t planes = 0;
+  std::vector<uint64_t> block_bytes;  // as LoadProblem's
+};
+
 struct LoadJob {
   std::span<const int32_t> context;  // token ids, at least 1
   std::span<const int32_t> query;    // may be empty
@@ -46,6 +52,11 @@ struct LoadJob {
   const BlockDecoder* decoder = nullptr;
   const ResidualDecoder* residual = nullptr;
   uint32_t planes = 0;  // of the level, with stream
+  // With slo > 0 and several levels, ascending and none above `planes`: whenever the load would end
+  // later than slo after Run began, at the rate of the link now, blocks of which nothing has come
+  // are loaded at the highest level that is in time, or else the lowest. They don't rise again.
+  absl::Duration slo;
+  std::vector<LevelBytes> levels;
   CancelToken cancel;
   std::function<void(const LoadProgress&)> progress;  // on the calling thread; may be null
   uint32_t step_rows = 256;                           // rows between two cancellation checks
@@ -81,6 +92,7 @@ struct LoadResult {
   uint64_t bytes_fetched = 0;
   uint32_t blocks_streamed = 0;
   uint32_t blocks_computed = 0;
+  uint32_t least_planes = 0;   // of any streamed block; 0: none was streamed
   uint64_t waiting_bytes = 0;  // most memory that symbols took at once
 };
 

@@ -108,7 +108,10 @@ TEST_CASE("what is loaded serves a request unless it is worse than asked for") {
   TestFolder folder;
   ServerProcess server(TestModel(), folder.path() + "/server");
   TestDaemon edge(EdgeWithServer(folder, server.address()));
-  REQUIRE_OK(edge.Add(Document("doc", Prose(12))));
+  const auto added = edge.Add(Document("doc", Prose(12)));
+  REQUIRE_OK(added);
+  const auto& level_bytes = added->done().level_bytes();  // of levels 4, 5, 8
+  REQUIRE(level_bytes.size() == 3);
   v1::GenerateRequest request = Ask(v1::POLICY_STREAM);
   const Answer standard = edge.Ask(request);
   REQUIRE_OK(standard.status);
@@ -119,7 +122,9 @@ TEST_CASE("what is loaded serves a request unless it is worse than asked for") {
   const Answer better = edge.Ask(request);
   REQUIRE_OK(better.status);
   CHECK(better.result.usage().level() == 8);
-  CHECK(better.result.usage().bytes_fetched() > standard.result.usage().bytes_fetched());
+  // The planes of level 5 are still here.
+  CHECK(standard.result.usage().bytes_fetched() == level_bytes[1]);
+  CHECK(better.result.usage().bytes_fetched() == level_bytes[2] - level_bytes[1]);
   request.set_level(7);
   CHECK(edge.Ask(request).status.code() == absl::StatusCode::kInvalidArgument);
   // Level 0 is the daemon's default, 5: level 4 is not enough for it.
@@ -136,6 +141,27 @@ TEST_CASE("what is loaded serves a request unless it is worse than asked for") {
   const Answer resident = edge.Ask(request);
   CHECK(resident.result.usage().bytes_fetched() == 0);
   CHECK(resident.result.usage().blocks_resident() == 30);
+}
+
+TEST_CASE("slo_ms chooses the level of policy stream") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  ServerProcess server(TestModel(), folder.path() + "/server");
+  TestDaemon edge(EdgeWithServer(folder, server.address()));
+  REQUIRE_OK(edge.Add(Document("doc", Prose(12))));
+  v1::GenerateRequest request = Ask(v1::POLICY_STREAM);
+  request.set_level(5);
+  request.set_slo_ms(1);
+  CHECK(edge.Ask(request).result.usage().level() == 4);
+  request.set_slo_ms(3600000);  // what is loaded is used
+  CHECK(edge.Ask(request).result.usage().bytes_fetched() == 0);
+  request.set_drop_loaded(true);
+  CHECK(edge.Ask(request).result.usage().level() == 8);
+  request.set_policy(v1::POLICY_SPARKV);
+  request.set_slo_ms(1);
+  CHECK(edge.Ask(request).result.usage().level() != 4);
+  request.set_slo_ms(3600001);
+  CHECK(edge.Ask(request).status.code() == absl::StatusCode::kInvalidArgument);
 }
 
 TEST_CASE("no server at the address: contexts are kept here and computed here") {

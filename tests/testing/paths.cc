@@ -20,4 +20,13 @@ std::string TestModel() {
   return path;
 }
 
+std::string TestProfile() {
+  const char* variable = std::getenv("SPARKV_TEST_PROFILE");
+  std::string path = variable != nullptr
+                         ? variable
+                         : SourcePath("deploy/profiles/SmolLM2-135M-Instruct.Q4_1.skvp");
+  if (!std::ifstream(path).good()) path.clear();
+  return path;
+}
+
 }  // namespace sparkv::testing

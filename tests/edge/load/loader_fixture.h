@@ -107,6 +107,7 @@ class ScriptedStream final : public ItemStream {
       const absl::Cleanup end = [this] { ended.store(true); };
       for (const ItemRef& item : items) {
         if (stop_.load()) return;
+        if (before_item) before_item(sent);
         if (sent == break_after) return sink_->OnBroken(absl::UnavailableError("cut by the test"));
         if (sent == silent_after) {
           if (when_silent) when_silent();
@@ -133,6 +134,7 @@ class ScriptedStream final : public ItemStream {
 
   int break_after = -1, silent_after = -1, fail_at = -1, corrupt_at = -1;
   std::function<void()> when_silent;
+  std::function<void(int sent)> before_item;
   std::function<void(std::vector<ItemRef>*)> reorder;  // how items come, if not as ordered
   size_t ordered = 0, ordered_of_first_layer = 0;
   std::atomic<bool> ended{false};
@@ -204,6 +206,8 @@ struct Fixture {
     job.cancel = compute.cancel;
     job.step_rows = 100;
     job.stall_limit = stall_limit;
+    job.slo = slo;
+    job.levels = levels;
     return RunLoad(job, &compute, *clock);
   }
 
@@ -230,6 +234,8 @@ struct Fixture {
   std::vector<float> expected;
   std::vector<std::vector<std::string>> blocks;
   absl::Duration stall_limit = absl::Seconds(30);
+  absl::Duration slo;
+  std::vector<LevelBytes> levels;
 };
 
 }  // namespace sparkv::load_testing

@@ -127,5 +127,37 @@ TEST_CASE("a plane that fails makes its block computed, whatever comes of the ot
   }
 }
 
+TEST_CASE("a link that is slower than thought lowers the level of what is still to come") {
+  Fixture f(3000, 4, "generic");
+  REQUIRE(f.planes == 2);
+  TestClock clock;
+  f.clock = &clock;
+  f.problem.link_bytes_per_s = 1e9;
+  for (const bool slow : {false, true}) {
+    ScriptedStream stream(f.blocks, kGeometry.layers);
+    f.levels = {{.planes = 1}, {.planes = 2}};
+    for (const auto& block : f.blocks) {
+      f.levels[0].block_bytes.push_back(block[0].size());
+      f.levels[1].block_bytes.push_back(block[0].size() + block[1].size());
+    }
+    f.slo = absl::Seconds(20);
+    // The first block comes; then the load looks at the rate: fast or not, it is 10 s later.
+    stream.before_item = [&](int sent) {
+      if (sent != 2) return;
+      clock.Advance(absl::Seconds(slow ? 10 : 1));
+      if (slow) {
+        while (stream.cancelled.load() == 0) std::this_thread::yield();
+      }
+    };
+    KvCache cache(f.pool);
+    const auto result = f.Load(&stream, {0, 0, 0}, &cache);
+    REQUIRE_OK(result);
+    CHECK(result->degraded.empty());
+    CHECK(result->blocks_streamed == 9);
+    CHECK(result->least_planes == (slow ? 1 : 2));
+    CHECK(stream.cancelled == (slow ? 8 : 0));  // the second plane of all but the first block
+  }
+}
+
 }  // namespace
 }  // namespace sparkv::load_testing
