@@ -29,6 +29,7 @@ absl::Status ReadExact(ByteReader& reader, const BlockShape& shape, BlockResidua
   ASSIGN_OR_RETURN(
       const auto values,
       reader.ReadBytes(uint64_t{4} * n * shape.kv_heads * shape.head_dim, "exact tokens"));
+  if (n == 0) return absl::OkStatus();
   out->exact_tokens.resize(n);
   std::memcpy(out->exact_tokens.data(), indices.data(), indices.size());
   for (size_t i = 0; i < n; ++i) {
