@@ -217,6 +217,7 @@ void Load::OnItemFailed(const ItemRef& item, const absl::Status& status) {
     ++events_;
     if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers) return;
     if (!state_.Wanted(item.column, item.layer)) return;
+    if (item.plane >= At(item.column, item.layer).want) return;  // it is of no use any more
     Degrade(absl::StrCat("column ", item.column, " layer ", item.layer,
                          " was computed here: ", status.ToString()));
     state_.MustCompute(item.column, item.layer);

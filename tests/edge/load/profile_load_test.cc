@@ -47,7 +47,7 @@ TEST_CASE("SmolLM2: through its profile every split says the same as local prefi
   const auto residual = MakeResidualDecoder(*profile, embedding);
   REQUIRE_OK(residual);
   const auto ids = model->tokenizer().Encode(
-      ReadAll(sparkv::testing::SourcePath("scripts/texts/benchmark/prose.txt")));
+      ReadAll(sparkv::testing::SourcePath("scripts/texts/benchmark/prose.txt")), {});
   REQUIRE_OK(ids);
   REQUIRE(ids->size() >= kTokens + FidelityProbe::kFollowing);
 
@@ -83,13 +83,12 @@ TEST_CASE("SmolLM2: through its profile every split says the same as local prefi
       ks.push_back(k[l].data());
       vs.push_back(v[l].data());
     }
-    auto planes = (*encoder)->EncodeColumn(
-        {.shape = shape,
-         .first_token = problem.begin(t),
-         .tokens = probe->context().subspan(problem.begin(t), shape.tokens),
-         .k = ks,
-         .v = vs},
-        nullptr);
+    const ColumnInput column{.shape = shape,
+                             .first_token = problem.begin(t),
+                             .tokens = probe->context().subspan(problem.begin(t), shape.tokens),
+                             .k = ks,
+                             .v = vs};
+    auto planes = (*encoder)->EncodeColumn(column, nullptr);
     REQUIRE_OK(planes);
     for (auto& block : *planes) blocks.push_back(std::move(block));
   }
@@ -129,7 +128,9 @@ TEST_CASE("SmolLM2: through its profile every split says the same as local prefi
     CHECK(fidelity.kl <= 0.02);
     CHECK(fidelity.copy_kl <= 0.06);
   }
-  const Fidelity streamed = load(1, {1, 1}), finer = load(3, {1, 1}), mixed = load(3, {30, 1});
+  const Fidelity streamed = load(1, {1, 1});
+  const Fidelity finer = load(3, {1, 1});
+  const Fidelity mixed = load(3, {30, 1});
   INFO("3 planes: KL " << finer.kl << ", second column only " << mixed.kl << "; 1 plane "
                        << streamed.kl);
   CHECK(finer.kl < streamed.kl);
