@@ -348,10 +348,10 @@ absl::StatusOr<ContextRecord> Precomputer::Work(Job* job) {
     record.name = job->name;
   }
   RETURN_IF_ERROR(store_->CommitContext(record));
-  absl::StatusOr<ContextRecord> stored = store_->GetContext(record.id);
+  absl::StatusOr<ContextRecord> committed = store_->GetContext(record.id);
   // Somebody may have deleted it meanwhile: that comes after this answer.
-  if (absl::IsNotFound(stored.status())) return record;
-  return stored;
+  if (absl::IsNotFound(committed.status())) return record;
+  return committed;
 }
 
 absl::Status Precomputer::ImportColumn(const Job& job, uint32_t t, KvCache* cache) {
