@@ -22,7 +22,7 @@ namespace sparkv {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::TinyProfile;
+using testing::ServedProfile;
 using testing::ServedProfileOptions;
 
 using Writer = grpc::ServerWriter<v1::ProfileChunk>;

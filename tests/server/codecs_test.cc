@@ -11,7 +11,7 @@ using testing::FakeProfile;
 using testing::FileWith;
 using testing::kWideGeometry;
 using testing::TempFolder;
-using testing::TinyProfile;
+using testing::ServedProfile;
 using testing::ServedProfileOptions;
 
 bool Says(const absl::Status& status, const std::string& part) {
