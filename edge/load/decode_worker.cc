@@ -8,13 +8,13 @@ namespace sparkv {
 DecodeWorker::DecodeWorker(std::function<void(const ReceivedBlock&)> decode)
     : decode_(std::move(decode)), thread_([this] { Run(); }) {}
 
-DecodeWorker::~DecodeWorker() {
+void DecodeWorker::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     queue_.clear();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void DecodeWorker::Post(ReceivedBlock block) {

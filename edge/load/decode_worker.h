@@ -23,12 +23,13 @@ class DecodeWorker {
  public:
   // `decode` is called on the worker.
   explicit DecodeWorker(std::function<void(const ReceivedBlock&)> decode);
-  // Drops what is queued and joins.
-  ~DecodeWorker();
+  ~DecodeWorker() { Stop(); }
   DecodeWorker(const DecodeWorker&) = delete;
   DecodeWorker& operator=(const DecodeWorker&) = delete;
 
   void Post(ReceivedBlock block);
+  // Drops what is queued, and what is posted later, and joins; not on the worker. Idempotent.
+  void Stop();
 
  private:
   void Run();

@@ -687,7 +687,8 @@ absl::StatusOr<LoadResult> Load::Run() {
     }
   }
   if (job_.stream != nullptr) job_.stream->Stop();
-  worker_.reset();
+  // The pointer stays: the worker's last block looks at it.
+  if (worker_ != nullptr) worker_->Stop();
   RETURN_IF_ERROR(status);
   ReportProgress();
   absl::MutexLock lock(&mutex_);

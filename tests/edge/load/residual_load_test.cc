@@ -146,10 +146,10 @@ TEST_CASE("symbols that wait for FINAL are bounded, the rest waits as it came") 
 }
 
 TEST_CASE("faults of the stream end in the right K and V with a reason") {
-  ResidualFixture f(2100);
+  ResidualFixture f(1100);
   for (const uint32_t planes : {1u, 3u}) {
     for (int fault = 0; fault < 4; ++fault) {
-      for (const int at : {0, 1, 2, 4, 7, 8}) {
+      for (const int at : {0, 1, 3, 5}) {
         for (const bool shuffled : {false, true}) {
           ScriptedStream stream(f.blocks, kLayers);
           if (fault == 0) stream.break_after = at;
@@ -164,12 +164,12 @@ TEST_CASE("faults of the stream end in the right K and V with a reason") {
             };
           }
           KvCache cache(f.pool);
-          const auto result = f.Load(&stream, planes, {1, 1, 1}, &cache);
+          const auto result = f.Load(&stream, planes, {1, 1}, &cache);
           INFO("fault " << fault << " at " << at << ", " << planes << " planes, shuffled "
                         << shuffled);
           REQUIRE_OK(result);
           REQUIRE_FALSE(result->degraded.empty());
-          CHECK(result->blocks_streamed + result->blocks_computed == 12);
+          CHECK(result->blocks_streamed + result->blocks_computed == 8);
           f.CheckClose(cache, planes);
         }
       }
