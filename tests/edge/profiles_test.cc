@@ -235,7 +235,7 @@ TEST_CASE("A server that is away for a while is asked again, and after giving up
   while (!store->Wait(rig.digest, absl::InfiniteDuration(), kNever).ok()) std::this_thread::yield();
 }
 
-TEST_CASE("Many who ask at once share one fetch; giving up leaves it going") {
+TEST_CASE("Many who ask at once share one fetch, and giving up leaves it going") {
   Rig rig;
   absl::Notification go;
   rig.server.answer = [&](grpc::ServerContext* context, const v1::GetProfileRequest& request,

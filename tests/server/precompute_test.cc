@@ -284,7 +284,7 @@ TEST_CASE("A disk without room ends a precompute with ResourceExhausted, and the
   REQUIRE_OK(precomputer.Run({TestTokens(7, 100), "f16", ""}, kGoOn));
 }
 
-TEST_CASE("With a profile whole columns are predicted; resuming gives the same bytes as one run") {
+TEST_CASE("With a profile whole columns are predicted, and resuming gives the same bytes as one run") {
   TempFolder folder;
   FakePrefiller fake(testing::kWideGeometry);
   testing::ServedProfileOptions options = testing::FakeProfile();

@@ -28,7 +28,7 @@ absl::Status DecodeStatus(const BlockShape& shape, const std::vector<std::string
 
 }  // namespace
 
-TEST_CASE("cachegen: cells by layer and side; each level's divide those of the level below") {
+TEST_CASE("cachegen: cells by layer and side, each level's divide those of the level below") {
   const Block b = RandomBlock({1, 20, 8}, 1);
   const auto cells = [&](const BlockPlace& place) {
     const std::string plane = Encode("cachegen", b, place)[0];

@@ -343,11 +343,14 @@ absl::Status DumpProfile(const std::string& file, int level, const std::string& 
   std::memcpy(ids.data(), raw_ids.data(), raw_ids.size());
   std::vector<uint16_t> below(size_t{2} * n * row);
   std::memcpy(below.data(), raw_below.data(), raw_below.size());
-  size_t given = 0;  // the file's rows are those of the column's tokens, which are asked for once
   const TokenEmbedding embedding{
       .width = width, .rows = [&](std::span<const int32_t> tokens, float* out) {
-        std::memcpy(out, raw_rows.data() + given, tokens.size() * width * 4);
-        given += tokens.size() * width * 4;
+        for (const int32_t id : tokens) {  // the file has a row for each token of the column
+          const auto at = static_cast<size_t>(std::find(ids.begin(), ids.end(), id) - ids.begin());
+          if (at == n) return absl::InvalidArgumentError("a token that the column does not have");
+          std::memcpy(out, raw_rows.data() + at * width * 4, size_t{width} * 4);
+          out += width;
+        }
         return absl::OkStatus();
       }};
   ASSIGN_OR_RETURN(const auto decoder, MakeResidualDecoder(profile, embedding));

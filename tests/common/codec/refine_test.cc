@@ -80,7 +80,7 @@ TEST_CASE("Refinement refuses symbols beyond the ways and filling that is not 0"
   CHECK(decode(symbols, 2, 3, 1025).message().find("filling") != absl::string_view::npos);
 }
 
-TEST_CASE("Halves: round trip; what is not finite or has a sign is refused by name") {
+TEST_CASE("Halves: round trip, and what is not finite or has a sign is refused by name") {
   const std::vector<uint16_t> halves = {0x0000, 0x7BFF, 0x3C00, 0x0001, 0x1234, 0x5678};
   ByteWriter out;
   EncodeHalves(2, 3, halves.data(), out);

@@ -219,7 +219,7 @@ TEST_CASE("aatc: blocks may arrive in any order, and rows be finished in any str
     RestartChain(*coded.decoder, cache, 0, 0, 0, 300, chain->get());
     for (uint32_t l = 1; l < 5; ++l) {
       CacheRowSink sink(&cache, l, 0);
-      std::vector<uint32_t> strips{0, 128, 256};
+      std::vector<uint32_t> strips{0, kFinishRows};
       std::shuffle(strips.begin(), strips.end(), rng);
       for (const uint32_t begin : strips) {
         REQUIRE_OK(coded.decoder->Finish(read[l], l, begin, std::min(begin + kFinishRows, 300u),
