@@ -10,6 +10,7 @@
 #include "common/base/bytes.h"
 #include "common/base/status.h"
 #include "common/codec/enc_column.h"
+#include "common/codec/enc_column_copy.h"
 #include "common/kv/context_id.h"
 
 namespace sparkv {
@@ -54,29 +55,8 @@ class Precomputer::ColumnWorker {
     thread_.join();
   }
 
-  struct Column {
-    uint32_t index = 0;
-    uint32_t tokens = 0;
-    std::vector<std::vector<uint16_t>> k, v;  // per layer [kv_heads][tokens][head_dim]
-  };
-
-  // Copies the column out of the cache: the cache may grow while it is being encoded.
-  absl::StatusOr<Column> Export(const KvCache& cache, uint32_t t) const {
-    Column column;
-    column.index = t;
-    column.tokens = ColumnTokens(static_cast<uint32_t>(job_.tokens.size()), t);
-    const size_t values = size_t{column.tokens} * geometry_.row();
-    for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
-      column.k.emplace_back(values);
-      column.v.emplace_back(values);
-      RETURN_IF_ERROR(cache.ExportBlock(layer, t * kColumnTokens, column.tokens,
-                                        column.k.back().data(), column.v.back().data()));
-    }
-    return column;
-  }
-
   // Waits for the previous column. The first error of any column.
-  absl::Status Hand(Column column) {
+  absl::Status Hand(ColumnCopy column) {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(this, &ColumnWorker::Idle));
     if (!status_.ok()) return status_;
@@ -96,7 +76,7 @@ class Precomputer::ColumnWorker {
 
   void Loop() {
     for (;;) {
-      Column column;
+      ColumnCopy column;
       {
         absl::MutexLock lock(&mutex_);
         mutex_.Await(absl::Condition(this, &ColumnWorker::HasWork));
@@ -112,51 +92,40 @@ class Precomputer::ColumnWorker {
     }
   }
 
-  absl::Status Encode(const Column& column) const {
-    const Digest& key = job_.keys[column.index];
-    const BlockShape shape{geometry_.kv_heads, column.tokens, geometry_.head_dim};
-    const uint32_t begin = column.index * kColumnTokens;
-    std::vector<const uint16_t*> k, v;
-    for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
-      k.push_back(column.k[layer].data());
-      v.push_back(column.v[layer].data());
-    }
+  absl::Status Encode(const ColumnCopy& column) const {
+    const Digest& key = job_.keys[column.index()];
+    const ColumnInput input = column.input();
     const absl::StatusOr<std::vector<std::vector<std::string>>> planes =
-        job_.codec->encoder->EncodeColumn(
-            {.shape = shape,
-             .first_token = begin,
-             .tokens = std::span(job_.tokens).subspan(begin, column.tokens),
-             .k = k,
-             .v = v},
-            pool_);
+        job_.codec->encoder->EncodeColumn(input, pool_);
     if (!planes.ok()) {
-      return absl::Status(planes.status().code(), absl::StrCat("encoding column ", column.index,
+      return absl::Status(planes.status().code(), absl::StrCat("encoding column ", column.index(),
                                                                ", ", planes.status().message()));
     }
     ASSIGN_OR_RETURN(ColumnWriter writer,
-                     ColumnWriter::Create(geometry_, column.tokens, job_.codec->info(),
+                     ColumnWriter::Create(geometry_, input.shape.tokens, job_.codec->info(),
                                           fingerprint_, key, job_.codec->profile_digest()));
     for (const std::vector<std::string>& layer : *planes) {
       RETURN_IF_ERROR(writer.AppendLayer(layer));
     }
     ASSIGN_OR_RETURN(const std::string blob, writer.Finish());
-    RETURN_IF_ERROR(Verify(column, shape, blob, *planes));
+    RETURN_IF_ERROR(Verify(column, input.shape, blob, *planes));
     return store_->PutColumn(key, blob);
   }
 
   // Nothing is stored that can't be read back: all checksums, and one block decoded.
-  absl::Status Verify(const Column& column, const BlockShape& shape, std::string_view blob,
+  absl::Status Verify(const ColumnCopy& column, const BlockShape& shape, std::string_view blob,
                       const std::vector<std::vector<std::string>>& planes) const {
-    uint32_t layer = column.index % geometry_.layers;
-    if (job_.codec->info().computes_first_layer) layer = 1 + column.index % (geometry_.layers - 1);
+    uint32_t layer = column.index() % geometry_.layers;
+    if (job_.codec->info().computes_first_layer)
+      layer = 1 + column.index() % (geometry_.layers - 1);
     absl::Status status = VerifyColumn(AsBytes(blob));
     if (status.ok()) {
       status =
-          job_.codec->CheckBlock(layer, shape, planes[layer], column.k[layer], column.v[layer]);
+          job_.codec->CheckBlock(layer, shape, planes[layer], column.k(layer), column.v(layer));
     }
     if (status.ok()) return status;
     return absl::InternalError(absl::StrCat(
-        "column ", column.index, " can't be read back after encoding: ", status.message()));
+        "column ", column.index(), " can't be read back after encoding: ", status.message()));
   }
 
   Store* const store_;
@@ -165,7 +134,7 @@ class Precomputer::ColumnWorker {
   const KvGeometry geometry_;
   const Job& job_;
   absl::Mutex mutex_;
-  std::optional<Column> next_ ABSL_GUARDED_BY(mutex_);
+  std::optional<ColumnCopy> next_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
@@ -433,7 +402,7 @@ absl::Status Precomputer::PrefillMissing(Job* job, std::vector<bool> stored, uin
     if (stored[t]) continue;
     progress(n);
     fresh += n;
-    absl::StatusOr<ColumnWorker::Column> column = worker.Export(cache, t);
+    absl::StatusOr<ColumnCopy> column = ColumnCopy::Of(cache, job->tokens, t);
     status = column.ok() ? worker.Hand(*std::move(column)) : column.status();
   }
   // Also after an error: the column that is being encoded is worth keeping.

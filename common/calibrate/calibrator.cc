@@ -15,6 +15,7 @@
 #include "common/codec/column_decode.h"
 #include "common/codec/dec_aatc.h"
 #include "common/codec/enc_aatc.h"
+#include "common/codec/enc_column_copy.h"
 #include "common/codec/enc_profile.h"
 #include "common/codec/enc_transform.h"
 #include "common/codec/rans_common.h"
@@ -752,24 +753,10 @@ absl::StatusOr<std::unique_ptr<ColumnEncoder>> Calibrator::MakeEncoder() const {
 absl::Status Calibrator::ForColumns(
     size_t p, const std::function<absl::Status(const ColumnInput&)>& fn) const {
   const auto tokens = probes_[p].context();
-  const auto total = static_cast<uint32_t>(tokens.size());
-  for (uint32_t t = 0; t < ColumnCount(total); ++t) {
+  for (uint32_t t = 0; t < ColumnCount(static_cast<uint32_t>(tokens.size())); ++t) {
     RETURN_IF_ERROR(cancel_.Check());
-    const uint32_t n = ColumnTokens(total, t), begin = t * kColumnTokens;
-    std::vector<std::vector<uint16_t>> k(config_.layers), v(config_.layers);
-    std::vector<const uint16_t*> kp, vp;
-    for (uint32_t l = 0; l < config_.layers; ++l) {
-      k[l].resize(size_t{n} * row_);
-      v[l].resize(size_t{n} * row_);
-      RETURN_IF_ERROR(probes_[p].exact().ExportBlock(l, begin, n, k[l].data(), v[l].data()));
-      kp.push_back(k[l].data());
-      vp.push_back(v[l].data());
-    }
-    RETURN_IF_ERROR(fn({.shape = {config_.kv_heads, n, config_.head_dim},
-                        .first_token = begin,
-                        .tokens = tokens.subspan(begin, n),
-                        .k = kp,
-                        .v = vp}));
+    ASSIGN_OR_RETURN(const ColumnCopy column, ColumnCopy::Of(probes_[p].exact(), tokens, t));
+    RETURN_IF_ERROR(fn(column.input()));
   }
   return absl::OkStatus();
 }

@@ -25,8 +25,7 @@ class BitReader {
     return true;
   }
   // An Elias gamma code, n zeros, a one, the n bits below a number's leading one: a number of at
-  // least
-  // 1. False when the bytes run out or n is above max_bits (at most 15).
+  // least 1. False when the bytes run out or n is above max_bits (at most 15).
   bool ReadGamma(int max_bits, uint32_t* value) {
     int n = 0;
     uint32_t bit = 0;

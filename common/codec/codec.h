@@ -30,12 +30,10 @@ struct BlockShape {
   bool operator==(const BlockShape&) const = default;
 };
 
-// Where a block lies in its context.
+// Where a block lies in its model.
 struct BlockPlace {
   uint32_t layer = 0;
-  uint32_t layers = 1;              // of the model
-  uint32_t first_token = 0;         // position of the block's first token
-  std::span<const int32_t> tokens;  // [tokens] ids
+  uint32_t layers = 1;
 };
 
 struct CodecLevel {

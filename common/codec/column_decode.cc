@@ -59,9 +59,9 @@ absl::Status DecodeColumn(const BlockDecoder* blocks_decoder,
         absl::StrCat("decoding ", blocks.size(), " layers into rows ", first_token, "..", last,
                      " of a cache of ", g.layers, " layers and ", cache->tokens(), " tokens"));
   }
-  absl::Mutex mutex;
-  absl::Status status;
   if (residual_decoder == nullptr) {
+    absl::Mutex mutex;
+    absl::Status status;
     ParallelFor(pool, g.layers, 1, [&](size_t begin, size_t end) {
       std::vector<uint16_t> k(shape.elements()), v(shape.elements());
       for (size_t l = begin; l < end; ++l) {

@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/codec/dec_aatc.h"
 #include "common/codec/dec_transform.h"
+#include "common/codec/enc_block.h"
 #include "common/codec/enc_planes.h"
 #include "common/codec/enc_transform.h"
 #include "common/codec/residual_common.h"
@@ -69,17 +70,8 @@ absl::Status Encoder::Check(const ColumnInput& in) const {
                      " layers, ", g.kv_heads, " KV heads of ", g.head_dim));
   }
   for (uint32_t l = 0; l < g.layers; ++l) {
-    for (const uint16_t* side : {in.k[l], in.v[l]}) {
-      for (uint64_t i = 0; i < in.shape.elements(); ++i) {
-        if ((side[i] & 0x7C00) != 0x7C00) continue;
-        const uint64_t row = i / in.shape.head_dim;
-        return absl::InvalidArgumentError(absl::StrCat(
-            "codec ", std::string(info_.name), ": layer ", l, ": ", side == in.k[l] ? "K" : "V",
-            " is not finite at head ", row / in.shape.tokens, ", token ", row % in.shape.tokens,
-            ", channel ", i % in.shape.head_dim, " (f16 bits 0x",
-            absl::Hex(side[i], absl::kZeroPad4), "); only finite values can be quantized"));
-      }
-    }
+    RETURN_IF_ERROR(CheckFinite(absl::StrCat(std::string(info_.name), ": layer ", l), in.shape,
+                                in.k[l], in.v[l]));
   }
   return absl::OkStatus();
 }

@@ -23,6 +23,11 @@ absl::Status CheckFinite(std::string_view codec, const BlockShape& shape, const 
   return absl::OkStatus();
 }
 
+void WritePlaneTag(const CodecInfo& info, int plane, ByteWriter& out) {
+  out.Write<uint8_t>(static_cast<uint8_t>(info.id));
+  out.Write<uint8_t>(static_cast<uint8_t>(plane));
+}
+
 uint16_t HalfCeil(float x) {
   uint16_t half = kernels::FloatToHalf(x);
   if (kernels::HalfToFloat(half) < x) ++half;

@@ -95,8 +95,7 @@ std::vector<std::string> Encode(const BlockInput& in) {
   std::vector<std::string> planes;
   for (int p = 0; p < kCachegenPlanes; ++p) {
     ByteWriter out;
-    out.Write<uint8_t>(static_cast<uint8_t>(CachegenDecoder()->info().id));
-    out.Write<uint8_t>(static_cast<uint8_t>(p));
+    WritePlaneTag(CachegenDecoder()->info(), p, out);
     if (p == 0) {
       for (int side = 0; side < 2; ++side) {
         out.Write<uint8_t>(static_cast<uint8_t>(coarsest[side]));

@@ -24,8 +24,7 @@ class BlockwiseEncoder final : public ColumnEncoder {
       for (size_t l = begin; l < end; ++l) {
         blocks[l] = encoder_->EncodeBlock(
             {.shape = in.shape,
-             .place = {static_cast<uint32_t>(l), static_cast<uint32_t>(layers), in.first_token,
-                       in.tokens},
+             .place = {static_cast<uint32_t>(l), static_cast<uint32_t>(layers)},
              .k = in.k[l],
              .v = in.v[l]});
       }

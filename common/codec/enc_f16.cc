@@ -3,6 +3,7 @@
 #include "common/base/bytes.h"
 #include "common/base/status.h"
 #include "common/codec/dec_f16.h"
+#include "common/codec/enc_block.h"
 #include "common/codec/enc_symbols.h"
 
 namespace sparkv {
@@ -32,8 +33,7 @@ class Encoder final : public BlockEncoder {
     }
     const uint32_t runs = 2 * shape.kv_heads * shape.head_dim;
     ByteWriter out;
-    out.Write<uint8_t>(static_cast<uint8_t>(info().id));
-    out.Write<uint8_t>(0);
+    WritePlaneTag(info(), 0, out);
     EncodeSymbols(runs, shape.tokens, 8, high.data(), out);
     EncodeSymbols(runs, shape.tokens, 8, low.data(), out);
     return std::vector<std::string>{out.Take()};

@@ -212,13 +212,11 @@ void BlockWriter::QuantizeVHead(uint32_t head) {
 void BlockWriter::WritePlanes() {
   const uint32_t heads = shape_.kv_heads;
   const uint32_t dim = shape_.head_dim;
-  const uint32_t id = GenericDecoder()->info().id;
   std::vector<uint8_t> symbols(codes_.size());
   int shift = 8;
   for (int p = 0; p < kGenericPlanes; ++p) {
     ByteWriter out;
-    out.Write<uint8_t>(static_cast<uint8_t>(id));
-    out.Write<uint8_t>(static_cast<uint8_t>(p));
+    WritePlaneTag(GenericDecoder()->info(), p, out);
     if (p == 0) {
       out.Write<uint16_t>(static_cast<uint16_t>(exact_));
       for (int side = 0; side < 2; ++side) {

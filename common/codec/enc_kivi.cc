@@ -125,8 +125,7 @@ std::vector<std::string> BlockWriter::Run() {
   int shift = 8;
   for (int p = 0; p < kKiviPlanes; ++p) {
     ByteWriter out;
-    out.Write<uint8_t>(static_cast<uint8_t>(KiviDecoder()->info().id));
-    out.Write<uint8_t>(static_cast<uint8_t>(p));
+    WritePlaneTag(KiviDecoder()->info(), p, out);
     shift -= kKiviPlaneBits[p];
     if (p == 0) {
       out.Write<uint16_t>(kGroup);

@@ -162,8 +162,7 @@ std::vector<std::string> Encode(const BlockInput& in) {
   std::vector<std::string> planes;
   for (int p = 0; p < kPaperPlanes; ++p) {
     ByteWriter out;
-    out.Write<uint8_t>(static_cast<uint8_t>(PaperDecoder()->info().id));
-    out.Write<uint8_t>(static_cast<uint8_t>(p));
+    WritePlaneTag(PaperDecoder()->info(), p, out);
     if (p == 0) out.Write<uint8_t>(static_cast<uint8_t>(bits));
     EncodeHalves(2 * shape.kv_heads, 1u << (bits + p), codebooks[p].data(), out);
     const int shift = kPaperPlanes - 1 - p;

@@ -7,6 +7,7 @@
 
 #include "common/base/bytes.h"
 #include "common/codec/bit_io.h"
+#include "common/codec/enc_block.h"
 #include "common/codec/enc_rans.h"
 #include "common/codec/residual_common.h"
 
@@ -14,23 +15,6 @@ namespace sparkv {
 namespace {
 
 constexpr uint64_t kEscapeCost = 48 * 256;  // of an escape's value, in 1/256 bit
-
-// Cost of a frequency in 1/256 bit: whole numbers, so that every machine chooses alike.
-uint64_t CostOf(uint32_t frequency) {
-  static const auto* const table = [] {
-    auto* t = new std::array<uint32_t, kRansFrequencySum + 1>{};
-    for (uint32_t f = 1; f <= kRansFrequencySum; ++f) {
-      (*t)[f] = static_cast<uint32_t>(std::lround(256.0 * (kRansFrequencyBits - std::log2(f))));
-    }
-    return t;
-  }();
-  return (*table)[frequency];
-}
-
-void WriteTag(const CodecInfo& info, size_t plane, ByteWriter& out) {
-  out.Write<uint8_t>(static_cast<uint8_t>(info.id));
-  out.Write<uint8_t>(static_cast<uint8_t>(plane));
-}
 
 // The step from number to number, modulo `modulo`, that is nearest to 0.
 void WriteNumber(uint32_t from, uint32_t to, uint32_t modulo, BitWriter& bits) {
@@ -53,8 +37,8 @@ void WriteFirstPlane(const CodecProfile& profile, uint32_t layer, uint32_t runs,
   std::vector<uint64_t> costs(frequencies.size());
   for (size_t i = 0; i < costs.size(); ++i) {
     const size_t table = i / kProfileSymbols * kProfileSymbols;
-    costs[i] = frequencies[i] > 0 ? CostOf(frequencies[i])
-                                  : CostOf(frequencies[table + kEscapeSymbol]) + kEscapeCost;
+    costs[i] = frequencies[i] > 0 ? RansCost(frequencies[i])
+                                  : RansCost(frequencies[table + kEscapeSymbol]) + kEscapeCost;
   }
   std::vector<uint8_t> symbols(size_t{runs} * length), table_of_run(runs);
   ByteWriter escapes;
@@ -103,18 +87,13 @@ void WriteFirstPlane(const CodecProfile& profile, uint32_t layer, uint32_t runs,
   WriteStream(RansEncode(symbols, length, table_of_run, frequencies, kProfileSymbols), out);
 }
 
-// Frequency and first slot of the three ways of a refinement.
+// The three ways of a refinement.
 struct Ways {
-  std::array<uint32_t, 3> f, start;
-  std::array<uint64_t, 3> reciprocal;  // see RansEncode
+  std::array<RansSymbol, 3> way;
   Ways() = default;
-  Ways(uint32_t a, uint32_t b) : f{a, b, kRansFrequencySum - a - b}, start{0, a, a + b} {
-    for (int i = 0; i < 3; ++i) {
-      reciprocal[i] = f[i] > 0 ? ((uint64_t{1} << 44) - 1) / f[i] + 1 : 0;
-    }
-  }
+  Ways(uint32_t a, uint32_t b)
+      : way{RansSymbol(a, 0), RansSymbol(b, a), RansSymbol(kRansFrequencySum - a - b, a + b)} {}
 };
-__extension__ using Wide = unsigned __int128;
 
 // Which of the slots' three parts refines `coarse` to `fine`.
 uint32_t WayOf(int32_t coarse, int32_t fine) {
@@ -137,8 +116,8 @@ void WriteThirds(uint32_t runs, uint32_t length, const int16_t* coarse, const in
       uint64_t sum = 0;
       for (int i = 0; i < 3; ++i) {
         if (counts[kind][i] == 0) continue;
-        if (w.f[i] == 0) return ~uint64_t{0};
-        sum += counts[kind][i] * CostOf(w.f[i]);
+        if (w.way[i].frequency == 0) return ~uint64_t{0};
+        sum += counts[kind][i] * RansCost(w.way[i].frequency);
       }
       return sum;
     };
@@ -170,15 +149,7 @@ void WriteThirds(uint32_t runs, uint32_t length, const int16_t* coarse, const in
     for (uint32_t j = length; j-- > 0;) {
       const size_t i = size_t{r} * length + j;
       const Ways& w = ways[r][coarse[i] != 0 ? 1 : 0];
-      const uint32_t way = WayOf(coarse[i], fine[i]);
-      const uint32_t f = w.f[way];
-      uint32_t& x = coded.states[j % kRansLanes];
-      if (x >= uint64_t{f} << (32 - kRansFrequencyBits)) {
-        coded.words.push_back(static_cast<uint16_t>(x));
-        x >>= 16;
-      }
-      const auto quotient = static_cast<uint32_t>((Wide{x} * w.reciprocal[way]) >> 44);
-      x = (quotient << kRansFrequencyBits) + (x - quotient * f) + w.start[way];
+      RansPut(w.way[WayOf(coarse[i], fine[i])], &coded.states[j % kRansLanes], &coded.words);
     }
   }
   std::reverse(coded.words.begin(), coded.words.end());
@@ -191,7 +162,7 @@ std::vector<std::string> EmptyPlanes(const CodecInfo& info) {
   std::vector<std::string> planes;
   for (int p = 0; p < info.planes; ++p) {
     ByteWriter out;
-    WriteTag(info, static_cast<size_t>(p), out);
+    WritePlaneTag(info, p, out);
     planes.push_back(out.Take());
   }
   return planes;
@@ -208,7 +179,7 @@ std::vector<std::string> WritePlanes(const CodecInfo& info, const CodecProfile& 
       fine[i] = static_cast<int16_t>(Coarser(block.symbols[i], planes - 1 - p));
     }
     ByteWriter plane;
-    WriteTag(info, p, plane);
+    WritePlaneTag(info, static_cast<int>(p), plane);
     if (p == 0) {
       plane.Write<uint16_t>(static_cast<uint16_t>(block.exact_tokens.size()));
       for (const uint16_t t : block.exact_tokens) plane.Write(t);

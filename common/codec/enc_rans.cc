@@ -1,11 +1,20 @@
 #include "common/codec/enc_rans.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 namespace sparkv {
-namespace {
-__extension__ using Wide = unsigned __int128;
-}  // namespace
+uint64_t RansCost(uint32_t frequency) {
+  static const auto* const table = [] {
+    auto* t = new std::array<uint32_t, kRansFrequencySum + 1>{};
+    for (uint32_t f = 1; f <= kRansFrequencySum; ++f) {
+      (*t)[f] = static_cast<uint32_t>(std::lround(256.0 * (kRansFrequencyBits - std::log2(f))));
+    }
+    return t;
+  }();
+  return (*table)[frequency];
+}
 
 void NormalizeFrequencies(std::span<const uint64_t> counts, std::span<uint32_t> frequencies) {
   uint64_t total = 0;
@@ -32,17 +41,11 @@ void NormalizeFrequencies(std::span<const uint64_t> counts, std::span<uint32_t> 
 RansOutput RansEncode(std::span<const uint8_t> symbols, uint32_t length,
                       std::span<const uint8_t> table_of_run, std::span<const uint32_t> frequencies,
                       uint32_t alphabet) {
-  std::vector<uint32_t> starts(frequencies.size());
-  // x / f = (x * ceil(2^44 / f)) >> 44 exactly for x < 2^32 and f <= 2^12: the error x * (f - 1)
-  // stays below 2^44.
-  std::vector<uint64_t> reciprocals(frequencies.size());
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    if (frequencies[i] > 0) reciprocals[i] = ((uint64_t{1} << 44) - 1) / frequencies[i] + 1;
-  }
+  std::vector<RansSymbol> known(frequencies.size());
   for (size_t base = 0; base < frequencies.size(); base += alphabet) {
     uint32_t sum = 0;
     for (uint32_t s = 0; s < alphabet; ++s) {
-      starts[base + s] = sum;
+      known[base + s] = RansSymbol(frequencies[base + s], sum);
       sum += frequencies[base + s];
     }
   }
@@ -51,19 +54,10 @@ RansOutput RansEncode(std::span<const uint8_t> symbols, uint32_t length,
   out.words.reserve(symbols.size() / 4);
   // rANS is last in, first out: symbols go in from the last to the first.
   for (size_t run = table_of_run.size(); run-- > 0;) {
-    const uint32_t* f = frequencies.data() + size_t{table_of_run[run]} * alphabet;
-    const uint32_t* c = starts.data() + size_t{table_of_run[run]} * alphabet;
-    const uint64_t* reciprocal = reciprocals.data() + size_t{table_of_run[run]} * alphabet;
+    const RansSymbol* table = known.data() + size_t{table_of_run[run]} * alphabet;
     const uint8_t* in = symbols.data() + run * length;
     for (uint32_t j = length; j-- > 0;) {
-      const uint32_t s = in[j];
-      uint32_t x = out.states[j % kRansLanes];
-      if (x >= uint64_t{f[s]} << (32 - kRansFrequencyBits)) {
-        out.words.push_back(static_cast<uint16_t>(x));
-        x >>= 16;
-      }
-      const auto quotient = static_cast<uint32_t>((Wide{x} * reciprocal[s]) >> 44);
-      out.states[j % kRansLanes] = (quotient << kRansFrequencyBits) + (x - quotient * f[s]) + c[s];
+      RansPut(table[in[j]], &out.states[j % kRansLanes], &out.words);
     }
   }
   std::reverse(out.words.begin(), out.words.end());

@@ -17,19 +17,8 @@
 namespace sparkv {
 namespace {
 
-// Cost of a symbol of frequency f in 1/256 bit; a symbol that a table lacks costs too much to be
-// chosen. Whole numbers, so that every machine chooses alike.
+// A symbol that a table lacks costs too much to be chosen.
 constexpr uint64_t kAbsent = uint64_t{1} << 32;
-const std::array<uint32_t, kRansFrequencySum + 1>& CostOfFrequency() {
-  static const auto* const table = [] {
-    auto* t = new std::array<uint32_t, kRansFrequencySum + 1>{};
-    for (uint32_t f = 1; f <= kRansFrequencySum; ++f) {
-      (*t)[f] = static_cast<uint32_t>(std::lround(256.0 * (kRansFrequencyBits - std::log2(f))));
-    }
-    return t;
-  }();
-  return *table;
-}
 
 void WriteTable(std::span<const uint32_t> frequencies, BitWriter& bits) {
   for (size_t s = 0; s < frequencies.size();) {
@@ -77,7 +66,7 @@ class Clusterer {
         if (counts[s] == 0) continue;
         runs_[r].present.emplace_back(static_cast<uint8_t>(s), counts[s]);
         const uint32_t f = static_cast<uint32_t>(uint64_t{counts[s]} * kRansFrequencySum / length);
-        runs_[r].own_cost += uint64_t{counts[s]} * CostOfFrequency()[std::max(f, 1u)];
+        runs_[r].own_cost += counts[s] * RansCost(std::max(f, 1u));
       }
     }
   }
@@ -155,7 +144,7 @@ class Clusterer {
     std::vector<uint64_t> costs(t.frequencies.size());
     for (size_t i = 0; i < costs.size(); ++i) {
       const uint32_t f = t.frequencies[i];
-      costs[i] = f == 0 ? kAbsent : CostOfFrequency()[f];
+      costs[i] = f == 0 ? kAbsent : RansCost(f);
     }
     return costs;
   }

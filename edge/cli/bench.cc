@@ -1,5 +1,6 @@
 #include "edge/cli/bench.h"
 
+#include <chrono>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,12 @@
 #include "common/base/status.h"
 
 namespace sparkv::cli {
+
+double Seconds(const std::function<absl::Status()>& fn, absl::Status* status) {
+  const auto begin = std::chrono::steady_clock::now();
+  status->Update(fn());
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 absl::StatusOr<std::string> BenchDocument(const BenchOptions& options) {
   constexpr uint64_t kMaxBytes = uint64_t{16} << 20;

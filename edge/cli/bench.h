@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
 absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures);
 absl::Status RunBenchLoad(const BenchOptions& options, FigureFile* figures);
 absl::Status RunBenchCodec(const BenchOptions& options, FigureFile* figures);
+
+// Seconds that fn takes; *status is updated with what it returns.
+double Seconds(const std::function<absl::Status()>& fn, absl::Status* status);
 
 // The benchmark's document: the files given, else the demo document, read whole (at most 16 MiB
 // each).

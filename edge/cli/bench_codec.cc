@@ -1,7 +1,6 @@
 // Every codec on the same texts: container bytes against what the model then says, and speeds on
 // one core.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -23,6 +22,7 @@
 #include "common/codec/enc_aatc.h"
 #include "common/codec/enc_codec.h"
 #include "common/codec/enc_column.h"
+#include "common/codec/enc_column_copy.h"
 #include "common/codec/enc_profile.h"
 #include "common/llm/model.h"
 #include "common/llm/token_rows.h"
@@ -37,12 +37,6 @@ constexpr double kTargetKl = 0.01;
 // Steps of the profile codecs, relative to the profile's own: the quality knob.
 constexpr double kSteps[] = {1.0, 0.6, 1.5};
 constexpr double kRatesMbit[] = {20, 80};
-
-double Seconds(const std::function<absl::Status()>& fn, absl::Status* status) {
-  const auto begin = std::chrono::steady_clock::now();
-  status->Update(fn());
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 // A codec as it would be stored: encoder, and one of the two decoders.
 struct Contender {
@@ -178,27 +172,11 @@ absl::Status CodecBench::LoadContenders() {
 
 absl::StatusOr<std::vector<std::vector<std::vector<std::string>>>> CodecBench::Encode(
     const Contender& c, const FidelityProbe& probe, ThreadPool* pool, uint32_t columns) const {
-  const KvGeometry g = model_->config().Geometry(KvDtype::kF16);
   const auto total = static_cast<uint32_t>(probe.context().size());
   std::vector<std::vector<std::vector<std::string>>> out;
   for (uint32_t t = 0; t < std::min(columns, ColumnCount(total)); ++t) {
-    const uint32_t n = ColumnTokens(total, t), begin = t * kColumnTokens;
-    std::vector<std::vector<uint16_t>> k(g.layers), v(g.layers);
-    std::vector<const uint16_t*> kp, vp;
-    for (uint32_t l = 0; l < g.layers; ++l) {
-      k[l].resize(size_t{n} * g.row());
-      v[l].resize(size_t{n} * g.row());
-      RETURN_IF_ERROR(probe.exact().ExportBlock(l, begin, n, k[l].data(), v[l].data()));
-      kp.push_back(k[l].data());
-      vp.push_back(v[l].data());
-    }
-    ASSIGN_OR_RETURN(auto planes,
-                     c.encoder->EncodeColumn({.shape = {g.kv_heads, n, g.head_dim},
-                                              .first_token = begin,
-                                              .tokens = probe.context().subspan(begin, n),
-                                              .k = kp,
-                                              .v = vp},
-                                             pool));
+    ASSIGN_OR_RETURN(const ColumnCopy column, ColumnCopy::Of(probe.exact(), probe.context(), t));
+    ASSIGN_OR_RETURN(auto planes, c.encoder->EncodeColumn(column.input(), pool));
     out.push_back(std::move(planes));
   }
   return out;

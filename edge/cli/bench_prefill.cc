@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -20,12 +19,6 @@ namespace sparkv::cli {
 namespace {
 
 constexpr int kDecodeSteps = 32;
-
-double Seconds(const std::function<absl::Status()>& fn, absl::Status* status) {
-  const auto begin = std::chrono::steady_clock::now();
-  status->Update(fn());
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 // One llama.cpp process: a model file with flash attention off or on.
 struct Peer {
