@@ -36,7 +36,7 @@ void RansTable::Build(std::span<const uint32_t> frequencies) {
 
 bool RansDecodeScalar(const RansInput& in, uint8_t* out) {
   internal::RansStates states;
-  if (!internal::LoadRansStates(in, &states)) return false;
+  if (!internal::LoadRansStates(in.states, in.length, &states)) return false;
   const uint8_t* next = in.words.data();
   const uint8_t* const end = next + in.words.size();
   for (const uint8_t id : in.table_of_run) {

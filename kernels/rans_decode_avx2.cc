@@ -1,6 +1,7 @@
 // The AVX2 twin of RansDecode. 32 lanes are four registers. Alphabets of up to 16 symbols find the
 // symbol by bisection in registers, larger ones load from the table.
 #include "kernels/rans_decode_cpu.h"
+#include "kernels/rans_refill_avx2.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -9,41 +10,6 @@
 
 namespace sparkv::kernels::internal {
 namespace {
-#define SPARKV_AVX2 __attribute__((target("avx2,popcnt")))
-#define SPARKV_AVX2_INLINE __attribute__((target("avx2,popcnt"), always_inline)) inline
-
-// For each mask of eight lanes that take a word: the byte shuffle that brings each such lane its
-// word from the next eight, and 0 to the others.
-struct Spread {
-  alignas(16) uint8_t control[256][16];
-};
-constexpr Spread MakeSpread() {
-  Spread t{};
-  for (int mask = 0; mask < 256; ++mask) {
-    uint8_t next = 0;
-    for (int lane = 0; lane < 8; ++lane) {
-      const bool takes = ((mask >> lane) & 1) != 0;
-      t.control[mask][2 * lane] = takes ? next : 0x80;
-      t.control[mask][2 * lane + 1] = takes ? next + 1 : 0x80;
-      if (takes) next += 2;
-    }
-  }
-  return t;
-}
-constexpr Spread kSpread = MakeSpread();
-
-// Lanes below 2^16 take a word each.
-SPARKV_AVX2_INLINE __m256i Refill(__m256i s, const uint8_t** next) {
-  const __m256i take = _mm256_cmpeq_epi32(_mm256_srli_epi32(s, 16), _mm256_setzero_si256());
-  const auto mask = static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(take)));
-  const __m128i words =
-      _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(*next)),
-                       _mm_load_si128(reinterpret_cast<const __m128i*>(kSpread.control[mask])));
-  *next += 2 * __builtin_popcount(mask);
-  const __m256i moved = _mm256_sllv_epi32(s, _mm256_and_si256(take, _mm256_set1_epi32(16)));
-  return _mm256_or_si256(moved, _mm256_cvtepu16_epi32(words));
-}
-
 // Four look-ups. Single loads: on Zen 3 a gather takes twice as long, and so it does on Intel CPUs
 // whose microcode mends gather data sampling.
 SPARKV_AVX2_INLINE __m128i LoadEntries(const RansTable& table, __m128i slots) {
@@ -173,7 +139,7 @@ SPARKV_AVX2_INLINE uint32_t DecodeGroups(const RansTable& table, uint32_t length
 
 SPARKV_AVX2 bool RansDecodeAvx2(const RansInput& in, uint8_t* out) {
   RansStates states;
-  if (!LoadRansStates(in, &states)) return false;
+  if (!LoadRansStates(in.states, in.length, &states)) return false;
   const uint8_t* next = in.words.data();
   const uint8_t* const end = next + in.words.size();
   for (const uint8_t id : in.table_of_run) {

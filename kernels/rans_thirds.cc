@@ -8,18 +8,18 @@
 namespace sparkv::kernels {
 
 bool RansThirdsScalar(const ThirdsInput& in, int16_t* values) {
-  uint32_t lanes[kRansLanes];
-  if (!internal::LoadThirdsStates(in, lanes)) return false;
+  internal::RansStates states;
+  if (!internal::LoadRansStates(in.states, in.length, &states)) return false;
   const uint8_t* next = in.words.data();
   const uint8_t* const end = next + in.words.size();
   for (const ThirdsModel& model : in.model_of_run) {
     for (uint32_t done = 0; done < in.length; done += kRansLanes) {
       const uint32_t n = std::min(kRansLanes, in.length - done);
-      if (!internal::ThirdsGroup(model, n, lanes, &next, end, values + done)) return false;
+      if (!internal::ThirdsGroup(model, n, &states, &next, end, values + done)) return false;
     }
     values += in.length;
   }
-  return internal::ThirdsAtEnd(lanes, next, end);
+  return internal::RansAtEnd(states, next, end);
 }
 
 bool RansThirds(const ThirdsInput& in, int16_t* values) {

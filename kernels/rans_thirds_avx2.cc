@@ -1,4 +1,5 @@
 // The AVX2 twin of RansThirds: 32 lanes are four registers.
+#include "kernels/rans_refill_avx2.h"
 #include "kernels/rans_thirds_cpu.h"
 
 #if defined(__x86_64__)
@@ -8,25 +9,6 @@
 
 namespace sparkv::kernels::internal {
 namespace {
-
-#define SPARKV_AVX2 __attribute__((target("avx2,popcnt")))
-
-// For each 8-bit mask of lanes that take a word: where in the next 8 words each lane's word is.
-struct SpreadTable {
-  alignas(32) uint32_t index[256][8];
-};
-constexpr SpreadTable MakeSpread() {
-  SpreadTable t{};
-  for (int mask = 0; mask < 256; ++mask) {
-    uint32_t next = 0;
-    for (int lane = 0; lane < 8; ++lane) {
-      t.index[mask][lane] = next;
-      if ((mask >> lane) & 1) ++next;
-    }
-  }
-  return t;
-}
-constexpr SpreadTable kSpread = MakeSpread();
 
 struct Thresholds {
   __m256i zero1, zero2, other1, other2;
@@ -50,14 +32,7 @@ SPARKV_AVX2 inline void StepAvx2(const Thresholds& t, __m256i* x, const uint8_t*
   const __m256i s =
       _mm256_add_epi32(_mm256_mullo_epi32(f, _mm256_srli_epi32(*x, kRansFrequencyBits)),
                        _mm256_sub_epi32(slot, start));
-  const __m256i take = _mm256_cmpeq_epi32(_mm256_srli_epi32(s, 16), _mm256_setzero_si256());
-  const int mask = _mm256_movemask_ps(_mm256_castsi256_ps(take));
-  const __m256i words =
-      _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(*next)));
-  const __m256i spread = _mm256_permutevar8x32_epi32(
-      words, _mm256_load_si256(reinterpret_cast<const __m256i*>(kSpread.index[mask])));
-  *x = _mm256_blendv_epi8(s, _mm256_or_si256(_mm256_slli_epi32(s, 16), spread), take);
-  *next += 2 * __builtin_popcount(static_cast<unsigned>(mask));
+  *x = Refill(s, next);
 
   // Of a zero +1, -1, 0 in the three parts of the slots; of another value -sign, 0, +sign.
   const __m256i one = _mm256_set1_epi32(1);
@@ -75,8 +50,8 @@ SPARKV_AVX2 inline void StepAvx2(const Thresholds& t, __m256i* x, const uint8_t*
 }  // namespace
 
 SPARKV_AVX2 bool RansThirdsAvx2(const ThirdsInput& in, int16_t* values) {
-  uint32_t lanes[kRansLanes];
-  if (!LoadThirdsStates(in, lanes)) return false;
+  RansStates states;
+  if (!LoadRansStates(in.states, in.length, &states)) return false;
   const uint8_t* next = in.words.data();
   const uint8_t* const end = next + in.words.size();
   for (const ThirdsModel& model : in.model_of_run) {
@@ -85,23 +60,23 @@ SPARKV_AVX2 bool RansThirdsAvx2(const ThirdsInput& in, int16_t* values) {
                        _mm256_set1_epi32(model.inward + model.same)};
     __m256i x[4];
     for (int v = 0; v < 4; ++v) {
-      x[v] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lanes + 8 * v));
+      x[v] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(states.x + 8 * v));
     }
     uint32_t done = 0;
-    for (; in.length - done >= kRansLanes && end - next >= kThirdsGroupBytes; done += kRansLanes) {
+    for (; in.length - done >= kRansLanes && end - next >= kRansGroupBytes; done += kRansLanes) {
       for (int v = 0; v < 4; ++v) StepAvx2(t, &x[v], &next, values + done + 8 * v);
     }
     for (int v = 0; v < 4; ++v) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes + 8 * v), x[v]);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(states.x + 8 * v), x[v]);
     }
     while (done < in.length) {
       const uint32_t n = std::min(kRansLanes, in.length - done);
-      if (!ThirdsGroup(model, n, lanes, &next, end, values + done)) return false;
+      if (!ThirdsGroup(model, n, &states, &next, end, values + done)) return false;
       done += n;
     }
     values += in.length;
   }
-  return ThirdsAtEnd(lanes, next, end);
+  return RansAtEnd(states, next, end);
 }
 
 }  // namespace sparkv::kernels::internal

@@ -1,4 +1,5 @@
 // The NEON twin of RansThirds: 32 lanes are eight registers.
+#include "kernels/rans_refill_neon.h"
 #include "kernels/rans_thirds_cpu.h"
 
 #if defined(__aarch64__)
@@ -8,27 +9,6 @@
 
 namespace sparkv::kernels::internal {
 namespace {
-
-// For each mask of four lanes that take a word: the byte look-up that brings each such lane its
-// word from the next four into the low half, and 0 elsewhere (255 is beyond the table).
-struct Spread {
-  alignas(16) uint8_t control[16][16];
-};
-constexpr Spread MakeSpread() {
-  Spread t{};
-  for (int mask = 0; mask < 16; ++mask) {
-    uint8_t next = 0;
-    for (int lane = 0; lane < 4; ++lane) {
-      const bool takes = ((mask >> lane) & 1) != 0;
-      t.control[mask][4 * lane] = takes ? next : 255;
-      t.control[mask][4 * lane + 1] = takes ? next + 1 : 255;
-      t.control[mask][4 * lane + 2] = t.control[mask][4 * lane + 3] = 255;
-      if (takes) next += 2;
-    }
-  }
-  return t;
-}
-constexpr Spread kSpread = MakeSpread();
 
 struct Thresholds {
   uint32x4_t zero1, zero2, other1, other2;
@@ -48,14 +28,7 @@ inline int32x4_t Step(const Thresholds& t, int32x4_t b, uint32x4_t* x, const uin
       vbslq_u32(below1, t1, vbslq_u32(below2, t2, vdupq_n_u32(kRansFrequencySum)));
   const uint32x4_t s = vmlaq_u32(vsubq_u32(slot, start), vsubq_u32(stop, start),
                                  vshrq_n_u32(*x, kRansFrequencyBits));
-  constexpr uint32_t kLaneBits[4] = {1, 2, 4, 8};
-  const uint32x4_t take = vcltq_u32(s, vdupq_n_u32(kRansLowerBound));
-  const uint32_t mask = vaddvq_u32(vandq_u32(take, vld1q_u32(kLaneBits)));
-  const uint8x16_t words = vcombine_u8(vld1_u8(*next), vdup_n_u8(0));
-  const uint8x16_t spread = vqtbl1q_u8(words, vld1q_u8(kSpread.control[mask]));
-  *next += 2 * __builtin_popcount(mask);
-  const uint32x4_t up = vandq_u32(take, vdupq_n_u32(16));
-  *x = vorrq_u32(vshlq_u32(s, vreinterpretq_s32_u32(up)), vreinterpretq_u32_u8(spread));
+  *x = Refill(s, next);
 
   // Of a zero +1, -1, 0 in the three parts of the slots; of another value -sign, 0, +sign.
   const int32x4_t one = vdupq_n_s32(1);
@@ -69,17 +42,17 @@ inline int32x4_t Step(const Thresholds& t, int32x4_t b, uint32x4_t* x, const uin
 }  // namespace
 
 bool RansThirdsNeon(const ThirdsInput& in, int16_t* values) {
-  uint32_t lanes[kRansLanes];
-  if (!LoadThirdsStates(in, lanes)) return false;
+  RansStates states;
+  if (!LoadRansStates(in.states, in.length, &states)) return false;
   const uint8_t* next = in.words.data();
   const uint8_t* const end = next + in.words.size();
   for (const ThirdsModel& model : in.model_of_run) {
     const Thresholds t{vdupq_n_u32(model.zero_to_one), vdupq_n_u32(2u * model.zero_to_one),
                        vdupq_n_u32(model.inward), vdupq_n_u32(uint32_t{model.inward} + model.same)};
     uint32x4_t x[8];
-    for (int v = 0; v < 8; ++v) x[v] = vld1q_u32(lanes + 4 * v);
+    for (int v = 0; v < 8; ++v) x[v] = vld1q_u32(states.x + 4 * v);
     uint32_t done = 0;
-    for (; in.length - done >= kRansLanes && end - next >= kThirdsGroupBytes; done += kRansLanes) {
+    for (; in.length - done >= kRansLanes && end - next >= kRansGroupBytes; done += kRansLanes) {
       for (int v = 0; v < 4; ++v) {
         int16_t* at = values + done + 8 * v;
         const int16x8_t b = vld1q_s16(at);
@@ -88,15 +61,15 @@ bool RansThirdsNeon(const ThirdsInput& in, int16_t* values) {
         vst1q_s16(at, vcombine_s16(vmovn_s32(low), vmovn_s32(high)));
       }
     }
-    for (int v = 0; v < 8; ++v) vst1q_u32(lanes + 4 * v, x[v]);
+    for (int v = 0; v < 8; ++v) vst1q_u32(states.x + 4 * v, x[v]);
     while (done < in.length) {
       const uint32_t n = std::min(kRansLanes, in.length - done);
-      if (!ThirdsGroup(model, n, lanes, &next, end, values + done)) return false;
+      if (!ThirdsGroup(model, n, &states, &next, end, values + done)) return false;
       done += n;
     }
     values += in.length;
   }
-  return ThirdsAtEnd(lanes, next, end);
+  return RansAtEnd(states, next, end);
 }
 
 }  // namespace sparkv::kernels::internal
