@@ -110,8 +110,9 @@ void ContextLoader::FillStream(const Manifest& manifest, const HeldPlanes& held,
   const CodecInfo& info = job->residual != nullptr ? job->residual->info() : job->decoder->info();
   problem.first_layer_local = info.computes_first_layer;
   // Predictions are made from the first plane, so errors of a computed base die out at its level
-  // only.
-  problem.whole_columns = job->residual != nullptr && job->residual->predicts() && job->planes > 1;
+  // only, and where the server found them to.
+  problem.whole_columns = job->residual != nullptr && job->residual->predicts() &&
+                          (job->planes > 1 || manifest.needs_streamed_base);
   for (uint32_t t = 0; t < problem.columns(); ++t) {
     for (uint32_t l = 0; l < problem.layers; ++l) {
       uint64_t bytes = 0;

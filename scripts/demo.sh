@@ -66,15 +66,18 @@ start() {
 }
 
 say; say "== server and edge daemon on loopback, link $mbit Mbit/s, RTT $rtt_ms ms"
-start sparkv-server "$state/server.log" "$server" --listen 127.0.0.1:0 --insecure --model "$MODEL_FILE" --data-dir "$state/server"
+start sparkv-server "$state/server.log" "$server" --listen 127.0.0.1:0 --insecure --model "$MODEL_FILE" --data-dir "$state/server" \
+  --profile "$PROFILE_FILE"
 server_address=$address
 start sparkv-edge "$state/edge.log" "$edge" --listen 127.0.0.1:0 --insecure --model "$MODEL_FILE" --data-dir "$state/edge" \
   --server "$server_address" --link-mbit "$mbit" --link-rtt-ms "$rtt_ms"
 export SPARKV_EDGE=$address
 
-name=$(basename "$document" .txt)-$(sha256sum "$document" | cut -c1-8)
+# Named, so that the edge waits for the model profile (once; 7 MB) instead of adding the document as generic.
+codec=aatc-pred
+name=$(basename "$document" .txt)-$(sha256sum "$document" | cut -c1-8)-$codec
 say; say "== adding $document as '$name'"
-"$sparkv" context add "$document" --name "$name"
+"$sparkv" context add "$document" --name "$name" --codec "$codec"
 
 say; say "== question: $question"
 "$sparkv" ask "$name" "$question" --policy sparkv --drop-loaded --timeline --max-tokens 48

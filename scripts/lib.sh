@@ -2,6 +2,7 @@
 DEPS=${SPARKV_DEPS:-$PWD/.deps}
 MODEL_FILE=${SPARKV_TEST_MODEL:-$DEPS/model/SmolLM2-135M-Instruct.Q4_1.gguf}
 MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+PROFILE_FILE=deploy/profiles/SmolLM2-135M-Instruct.Q4_1.skvp  # of that model
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "${0##*/}: $*"; exit 1; }

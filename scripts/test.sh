@@ -4,6 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib.sh
-scripts/deps.sh --no-arm
+scripts/deps.sh
 configure_and_build cpu-release
 ctest --test-dir build/cpu-release --output-on-failure --no-tests=error "$@"

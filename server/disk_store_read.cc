@@ -144,6 +144,7 @@ class DiskStore::Reader : public ContextReader {
         header.tokens != ColumnTokens(record_.token_count, t)) {
       return absl::DataLossError(absl::StrCat("column ", t, " has another shape than its context"));
     }
+    manifest_.needs_streamed_base |= header.needs_streamed_base;
     ManifestColumn column;
     column.key = record_.columns[t];
     column.tokens = header.tokens;

@@ -95,20 +95,20 @@ class Precomputer::ColumnWorker {
   absl::Status Encode(const ColumnCopy& column) const {
     const Digest& key = job_.keys[column.index()];
     const ColumnInput input = column.input();
-    const absl::StatusOr<std::vector<std::vector<std::string>>> planes =
-        job_.codec->encoder->EncodeColumn(input, pool_);
-    if (!planes.ok()) {
-      return absl::Status(planes.status().code(), absl::StrCat("encoding column ", column.index(),
-                                                               ", ", planes.status().message()));
+    const absl::StatusOr<EncodedColumn> encoded = job_.codec->encoder->EncodeColumn(input, pool_);
+    if (!encoded.ok()) {
+      return absl::Status(encoded.status().code(), absl::StrCat("encoding column ", column.index(),
+                                                                ", ", encoded.status().message()));
     }
     ASSIGN_OR_RETURN(ColumnWriter writer,
                      ColumnWriter::Create(geometry_, input.shape.tokens, job_.codec->info(),
                                           fingerprint_, key, job_.codec->profile_digest()));
-    for (const std::vector<std::string>& layer : *planes) {
+    for (const std::vector<std::string>& layer : encoded->planes) {
       RETURN_IF_ERROR(writer.AppendLayer(layer));
     }
+    if (encoded->needs_streamed_base()) writer.NeedsStreamedBase();
     ASSIGN_OR_RETURN(const std::string blob, writer.Finish());
-    RETURN_IF_ERROR(Verify(column, input.shape, blob, *planes));
+    RETURN_IF_ERROR(Verify(column, input.shape, blob, encoded->planes));
     return store_->PutColumn(key, blob);
   }
 

@@ -814,8 +814,8 @@ absl::StatusOr<std::vector<LevelReport>> Calibrator::MeasureLevels(int levels) {
     const auto n = static_cast<uint32_t>(probes_[p].context().size());
     std::vector<std::vector<std::vector<std::string>>> columns;
     RETURN_IF_ERROR(ForColumns(p, [&](const ColumnInput& in) -> absl::Status {
-      ASSIGN_OR_RETURN(auto planes, encoder->EncodeColumn(in, &pool_));
-      columns.push_back(std::move(planes));
+      ASSIGN_OR_RETURN(EncodedColumn encoded, encoder->EncodeColumn(in, &pool_));
+      columns.push_back(std::move(encoded.planes));
       return absl::OkStatus();
     }));
     KvCache cache(pages_);

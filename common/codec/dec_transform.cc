@@ -185,16 +185,20 @@ void ResidualTransform::Predict(uint32_t layer, uint32_t begin, uint32_t n, Tran
         &scratch->token_part[scratch->part_of_u[chain->which[begin + i]] * scratch->ld_y];
     for (uint32_t j = 0; j < 2 * s.row(); ++j) y[j] = l.offset[j] + part[j];
   }
-  if (s.rank_below == 0) return;
-  const float* x = &chain->z[begin * chain->ld_z];
-  size_t ldx = chain->ld_z;
+  if (s.rank_below > 0) AddBelow(layer, chain->Z(begin), chain->ld_z, n, scratch);
+}
+
+void ResidualTransform::AddBelow(uint32_t layer, const float* z, size_t ld, uint32_t n,
+                                 TransformScratch* scratch) const {
+  const ProfileShape& s = profile_->shape();
+  const ProfileLayer& l = profile_->layer(layer);
   if (s.projects_below()) {
-    Multiply(l.below, 0, l.below.cols, x, ldx, n, scratch->below.data(), scratch->ld_below, false,
+    Multiply(l.below, 0, l.below.cols, z, ld, n, scratch->below.data(), scratch->ld_below, false,
              &scratch->gemm);
-    x = scratch->below.data();
-    ldx = scratch->ld_below;
+    z = scratch->below.data();
+    ld = scratch->ld_below;
   }
-  Multiply(l.predict, 0, s.rank_below, x, ldx, n, scratch->y.data(), scratch->ld_y, true,
+  Multiply(l.predict, 0, s.rank_below, z, ld, n, scratch->y.data(), scratch->ld_y, true,
            &scratch->gemm);
 }
 

@@ -64,6 +64,9 @@ class ResidualTransform {
   // scratch.y rows [0, n) = the prediction for rows [begin, begin + n) of `layer`.
   void Predict(uint32_t layer, uint32_t begin, uint32_t n, TransformChain* chain,
                TransformScratch* scratch) const;
+  // scratch.y rows [0, n) += what z [n][ld] of the layer below adds to the prediction of `layer`.
+  void AddBelow(uint32_t layer, const float* z, size_t ld, uint32_t n,
+                TransformScratch* scratch) const;
   // What the symbols [2 * row][tokens] of `planes` planes say beyond, or of, the first plane.
   enum class Part { kFirstPlane, kFurtherPlanes };
   void AddSymbols(uint32_t layer, Part part, const int16_t* symbols, uint32_t planes,

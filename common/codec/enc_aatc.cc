@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/codec/dec_aatc.h"
 #include "common/codec/dec_transform.h"
+#include "common/codec/enc_base_mismatch.h"
 #include "common/codec/enc_block.h"
 #include "common/codec/enc_planes.h"
 #include "common/codec/enc_transform.h"
@@ -27,10 +28,22 @@ constexpr uint32_t kSinkTokens = 4;
 
 using kernels::HalfToFloat;
 
+// q = the whole numbers nearest to factor * x; 0 for those beyond +-most. False when there is one.
+bool Quantize16(const float* x, float factor, float most, int16_t* q) {
+  constexpr float kRound = 1.5f * (1 << 23);  // adding it leaves no place for a fraction
+  int beyond = 0;
+  for (int j = 0; j < 16; ++j) {
+    const float value = (x[j] * factor + kRound) - kRound;
+    const bool fits = std::abs(value) <= most;  // not so for a NaN
+    beyond += fits ? 0 : 1;
+    q[j] = static_cast<int16_t>(fits ? value : 0.0f);
+  }
+  return beyond == 0;
+}
+
 class Encoder final : public ColumnEncoder {
  public:
-  Encoder(const CodecInfo& info, ResidualTransform transform,
-          std::vector<std::vector<std::vector<float>>> forward)
+  Encoder(const CodecInfo& info, ResidualTransform transform, ForwardMatrices forward)
       : info_(info),
         transform_(std::move(transform)),
         forward_(std::move(forward)),
@@ -38,10 +51,11 @@ class Encoder final : public ColumnEncoder {
 
   const CodecInfo& info() const override { return info_; }
   Digest digest() const override { return digest_; }
-  absl::StatusOr<std::vector<std::vector<std::string>>> EncodeColumn(
-      const ColumnInput& in, ThreadPool* pool) const override;
-  absl::StatusOr<std::vector<QuantizedBlock>> Quantize(const ColumnInput& in,
-                                                       ThreadPool* pool) const;
+  absl::StatusOr<EncodedColumn> EncodeColumn(const ColumnInput& in,
+                                             ThreadPool* pool) const override;
+  // mismatch: null, or receives BaseMismatch's ratio.
+  absl::StatusOr<std::vector<QuantizedBlock>> Quantize(const ColumnInput& in, ThreadPool* pool,
+                                                       double* mismatch) const;
 
  private:
   absl::Status Check(const ColumnInput& in) const;
@@ -54,7 +68,7 @@ class Encoder final : public ColumnEncoder {
 
   const CodecInfo& info_;
   const ResidualTransform transform_;
-  const std::vector<std::vector<std::vector<float>>> forward_;
+  const ForwardMatrices forward_;
   const Digest digest_;
 };
 
@@ -99,7 +113,6 @@ void Encoder::QuantizeRows(const ColumnInput& in, uint32_t layer, uint32_t begin
   const size_t ld = kernels::GemmStride(wide);
   std::vector<float> rows(kFinishRows * ld), rest(kFinishRows * scratch.ld_x),
       coefficients(size_t{kFinishRows} * s.group);
-  std::vector<float> gemm(kernels::GemmScratchFloats(kernels::GgmlType::kF32, s.group));
   for (uint32_t at = begin; at < end; at += kFinishRows) {
     const uint32_t n = std::min(kFinishRows, end - at);
     LoadRows(in, layer, at, n, rows.data(), ld);
@@ -113,23 +126,17 @@ void Encoder::QuantizeRows(const ColumnInput& in, uint32_t layer, uint32_t begin
           rest[i * scratch.ld_x + c] = rows[i * ld + j] - scratch.y[i * scratch.ld_y + j];
         }
       }
-      const kernels::GemmArgs args{.type = kernels::GgmlType::kF32,
-                                   .w = forward_[layer - 1][g].data(),
-                                   .columns = s.group,
-                                   .k = s.group,
-                                   .x = rest.data(),
-                                   .ldx = scratch.ld_x,
-                                   .m = n,
-                                   .y = coefficients.data(),
-                                   .ldy = s.group};
-      (void)kernels::GgufGemm(args, 0, s.group, gemm.data());
-      for (uint32_t c = 0; c < s.group; ++c) {
+      ApplyForward(forward_[layer - 1][g], s.group, rest.data(), scratch.ld_x, n,
+                   coefficients.data(), &scratch.gemm);
+      // Few components at a time: their values lie side by side, their symbols in columns.
+      constexpr uint32_t kTile = 16;
+      for (uint32_t c = 0; c < s.group; c += kTile) {
         int16_t* out = symbols + (size_t{g} * s.group + c) * in.shape.tokens + at;
         for (uint32_t i = 0; i < n; ++i) {
-          const float q = std::nearbyint(coefficients[size_t{i} * s.group + c] / last_step);
-          const bool fits = std::abs(q) <= most;  // not so for a NaN
-          if (!fits) exact[at + i] = 1;
-          out[i] = fits ? static_cast<int16_t>(q) : int16_t{0};
+          const float* from = &coefficients[size_t{i} * s.group + c];
+          int16_t q[kTile];
+          if (!Quantize16(from, 1 / last_step, most, q)) exact[at + i] = 1;
+          for (uint32_t j = 0; j < kTile; ++j) out[size_t{j} * in.shape.tokens + i] = q[j];
         }
       }
     }
@@ -148,7 +155,8 @@ void Encoder::QuantizeRows(const ColumnInput& in, uint32_t layer, uint32_t begin
 }
 
 absl::StatusOr<std::vector<QuantizedBlock>> Encoder::Quantize(const ColumnInput& in,
-                                                              ThreadPool* pool) const {
+                                                              ThreadPool* pool,
+                                                              double* mismatch) const {
   RETURN_IF_ERROR(Check(in));
   const ProfileShape& s = transform_.profile().shape();
   const uint32_t layers = s.geometry.layers, tokens = in.shape.tokens, wide = 2 * s.row();
@@ -159,6 +167,16 @@ absl::StatusOr<std::vector<QuantizedBlock>> Encoder::Quantize(const ColumnInput&
     LoadRows(in, 0, 0, tokens, rows.data(), wide);
     transform_.SetZ(0, tokens, rows.data(), rows.data() + s.row(), wide, chain.get());
   }
+  BaseMismatch split(transform_, forward_, mismatch == nullptr ? 0 : tokens);
+  std::vector<float> exact_z(split.rows().size() * split.stride());
+  const auto load_exact = [&](uint32_t layer) {
+    for (size_t i = 0; i < split.rows().size(); ++i) {
+      float* row = &exact_z[i * split.stride()];
+      LoadRows(in, layer, split.rows()[i], 1, row, split.stride());
+      transform_.RotateRow(split.rows()[i], /*back=*/true, *chain, row);
+    }
+  };
+  load_exact(0);
   std::vector<QuantizedBlock> blocks(layers);
   const size_t strips = (tokens + kFinishRows - 1) / kFinishRows;
   for (uint32_t l = 1; l < layers; ++l) {
@@ -166,12 +184,15 @@ absl::StatusOr<std::vector<QuantizedBlock>> Encoder::Quantize(const ColumnInput&
     block.symbols.resize(size_t{wide} * tokens);
     std::vector<uint8_t> exact(tokens);
     if (in.first_token == 0) std::fill_n(exact.begin(), std::min(kSinkTokens, tokens), 1);
+    split.Predict(l, exact_z.data(), chain.get());
     // Rows of a layer are independent of one another; layers are not.
     ParallelFor(pool, strips, 1, [&](size_t begin, size_t end) {
       QuantizeRows(in, l, static_cast<uint32_t>(begin) * kFinishRows,
                    std::min(tokens, static_cast<uint32_t>(end) * kFinishRows), chain.get(),
                    block.symbols.data(), exact.data());
     });
+    load_exact(l);
+    split.Compare(l, exact_z.data(), chain.get(), exact.data());
     for (uint32_t t = 0; t < tokens; ++t) {
       if (exact[t] != 0) block.exact_tokens.push_back(static_cast<uint16_t>(t));
     }
@@ -184,14 +205,16 @@ absl::StatusOr<std::vector<QuantizedBlock>> Encoder::Quantize(const ColumnInput&
       }
     }
   }
+  if (mismatch != nullptr) *mismatch = split.ratio();
   return blocks;
 }
 
-absl::StatusOr<std::vector<std::vector<std::string>>> Encoder::EncodeColumn(
-    const ColumnInput& in, ThreadPool* pool) const {
-  ASSIGN_OR_RETURN(std::vector<QuantizedBlock> blocks, Quantize(in, pool));
+absl::StatusOr<EncodedColumn> Encoder::EncodeColumn(const ColumnInput& in, ThreadPool* pool) const {
+  EncodedColumn column;
+  ASSIGN_OR_RETURN(std::vector<QuantizedBlock> blocks, Quantize(in, pool, &column.base_mismatch));
   const size_t layers = blocks.size();
-  std::vector<std::vector<std::string>> planes(layers);
+  std::vector<std::vector<std::string>>& planes = column.planes;
+  planes.resize(layers);
   planes[0] = EmptyPlanes(info_);
   ParallelFor(pool, layers - 1, 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
@@ -200,7 +223,7 @@ absl::StatusOr<std::vector<std::vector<std::string>>> Encoder::EncodeColumn(
       blocks[i + 1] = {};
     }
   });
-  return planes;
+  return column;
 }
 
 }  // namespace
@@ -210,7 +233,7 @@ absl::StatusOr<std::vector<QuantizedBlock>> QuantizeColumn(const ColumnEncoder& 
                                                            ThreadPool* pool) {
   const auto* encoder = dynamic_cast<const Encoder*>(&residual_encoder);
   if (encoder == nullptr) return absl::InvalidArgumentError("not an encoder with a profile");
-  return encoder->Quantize(in, pool);
+  return encoder->Quantize(in, pool, nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<ColumnEncoder>> MakeResidualEncoder(

@@ -16,8 +16,8 @@ class BlockwiseEncoder final : public ColumnEncoder {
   explicit BlockwiseEncoder(const BlockEncoder* encoder) : encoder_(encoder) {}
   const CodecInfo& info() const override { return encoder_->info(); }
   Digest digest() const override { return CodecDigest(info()); }
-  absl::StatusOr<std::vector<std::vector<std::string>>> EncodeColumn(
-      const ColumnInput& in, ThreadPool* pool) const override {
+  absl::StatusOr<EncodedColumn> EncodeColumn(const ColumnInput& in,
+                                             ThreadPool* pool) const override {
     const size_t layers = in.k.size();
     std::vector<absl::StatusOr<std::vector<std::string>>> blocks(layers, absl::CancelledError(""));
     ParallelFor(pool, layers, 1, [&](size_t begin, size_t end) {
@@ -29,15 +29,15 @@ class BlockwiseEncoder final : public ColumnEncoder {
              .v = in.v[l]});
       }
     });
-    std::vector<std::vector<std::string>> planes;
+    EncodedColumn column;
     for (size_t l = 0; l < layers; ++l) {
       if (!blocks[l].ok()) {
         return absl::Status(blocks[l].status().code(),
                             absl::StrCat("layer ", l, ": ", blocks[l].status().message()));
       }
-      planes.push_back(*std::move(blocks[l]));
+      column.planes.push_back(*std::move(blocks[l]));
     }
-    return planes;
+    return column;
   }
 
  private:

@@ -46,6 +46,18 @@ struct ColumnInput {
   std::span<const uint16_t*const> k, v;
 };
 
+// Above it a split of a column would cost more than the codec itself does.
+inline constexpr double kMaxBaseMismatch = 1.0;
+
+struct EncodedColumn {
+  std::vector<std::vector<std::string>> planes;  // [layers][planes]
+  // Error that a computed base adds, over the codec's own (mean squares); 0 where nothing is
+  // predicted from the block below.
+  double base_mismatch = 0;
+  // As in ColumnHeader.
+  bool needs_streamed_base() const { return base_mismatch > kMaxBaseMismatch; }
+};
+
 // Encodes whole columns: the blocks of a codec that predicts depend on those below. Thread-safe.
 class ColumnEncoder {
  public:
@@ -53,10 +65,10 @@ class ColumnEncoder {
   virtual const CodecInfo& info() const = 0;
   // CodecDigest of the codec and its profile.
   virtual Digest digest() const = 0;
-  // Planes [layers][planes]; works on the pool's threads too (null: on the caller alone). The same
-  // bytes with any number of threads. Errors as of BlockEncoder, with the layer named.
-  virtual absl::StatusOr<std::vector<std::vector<std::string>>> EncodeColumn(
-      const ColumnInput& in, ThreadPool* pool) const = 0;
+  // Works on the pool's threads too (null: on the caller alone). The same bytes with any number of
+  // threads. Errors as of BlockEncoder, with the layer named.
+  virtual absl::StatusOr<EncodedColumn> EncodeColumn(const ColumnInput& in,
+                                                     ThreadPool* pool) const = 0;
 };
 
 // The encoder must outlive it.

@@ -78,7 +78,7 @@ absl::StatusOr<std::string> ColumnWriter::Finish() {
   ByteWriter out;
   out.WriteBytes(std::string_view(kColumnMagic, sizeof(kColumnMagic)));
   out.Write<uint16_t>(kColumnFormatVersion);
-  out.Write<uint16_t>(0);
+  out.Write<uint16_t>(h.needs_streamed_base ? kColumnNeedsStreamedBase : 0);
   out.Write<uint32_t>(static_cast<uint32_t>(header_bytes));
   out.Write<uint32_t>(h.codec_id);
   out.Write<uint16_t>(static_cast<uint16_t>(h.codec_version));

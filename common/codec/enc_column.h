@@ -29,6 +29,9 @@ class ColumnWriter {
   absl::Status AppendLayer(std::span<const std::string> planes,
                            std::span<const uint16_t> active_blocks = {});
 
+  // Says so in the header; see ColumnHeader. Before Finish.
+  void NeedsStreamedBase() { header_.needs_streamed_base = true; }
+
   // The blob. InvalidArgument when layers are missing. Call once.
   absl::StatusOr<std::string> Finish();
 

@@ -38,30 +38,41 @@ void NormalizeFrequencies(std::span<const uint64_t> counts, std::span<uint32_t> 
   }
 }
 
+RansEncoder::RansEncoder(uint32_t length, size_t symbols)
+    : length_(length), words_(symbols + kernels::kRansPutSlack) {
+  std::fill(std::begin(states_), std::end(states_), kRansLowerBound);
+  next_ = words_.data() + words_.size();
+}
+
+void RansEncoder::PutRun(std::span<const kernels::RansSymbol> table, const uint8_t* in) {
+  kernels::RansPutRun(table.data(), static_cast<uint32_t>(table.size()), in, length_, states_,
+                      &next_);
+}
+
+RansOutput RansEncoder::Take() const {
+  RansOutput out;
+  out.states.assign(states_, states_ + RansLanes(length_));
+  out.words.assign(static_cast<const uint16_t*>(next_), words_.data() + words_.size());
+  return out;
+}
+
 RansOutput RansEncode(std::span<const uint8_t> symbols, uint32_t length,
                       std::span<const uint8_t> table_of_run, std::span<const uint32_t> frequencies,
                       uint32_t alphabet) {
-  std::vector<RansSymbol> known(frequencies.size());
+  std::vector<kernels::RansSymbol> known(frequencies.size());
   for (size_t base = 0; base < frequencies.size(); base += alphabet) {
     uint32_t sum = 0;
     for (uint32_t s = 0; s < alphabet; ++s) {
-      known[base + s] = RansSymbol(frequencies[base + s], sum);
+      known[base + s] = kernels::RansSymbol(frequencies[base + s], sum);
       sum += frequencies[base + s];
     }
   }
-  RansOutput out;
-  out.states.assign(RansLanes(length), kRansLowerBound);
-  out.words.reserve(symbols.size() / 4);
-  // rANS is last in, first out: symbols go in from the last to the first.
+  RansEncoder encoder(length, symbols.size());
   for (size_t run = table_of_run.size(); run-- > 0;) {
-    const RansSymbol* table = known.data() + size_t{table_of_run[run]} * alphabet;
-    const uint8_t* in = symbols.data() + run * length;
-    for (uint32_t j = length; j-- > 0;) {
-      RansPut(table[in[j]], &out.states[j % kRansLanes], &out.words);
-    }
+    encoder.PutRun(std::span(known).subspan(size_t{table_of_run[run]} * alphabet, alphabet),
+                   symbols.data() + run * length);
   }
-  std::reverse(out.words.begin(), out.words.end());
-  return out;
+  return encoder.Take();
 }
 
 }  // namespace sparkv

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/codec/rans_common.h"
+#include "kernels/rans_encode.h"
 
 namespace sparkv {
 
@@ -17,34 +18,25 @@ void NormalizeFrequencies(std::span<const uint64_t> counts, std::span<uint32_t> 
 // machine chooses alike.
 uint64_t RansCost(uint32_t frequency);
 
-// What a state needs to take up one symbol.
-struct RansSymbol {
-  uint32_t frequency = 0;  // 0: must not occur
-  uint32_t start = 0;      // sum of the frequencies before it
-  // x / f = (x * ceil(2^44 / f)) >> 44 exactly for x < 2^32 and f <= 2^12: the error x * (f - 1)
-  // stays below 2^44.
-  uint64_t reciprocal = 0;
-
-  RansSymbol() = default;
-  RansSymbol(uint32_t f, uint32_t c)
-      : frequency(f), start(c), reciprocal(f > 0 ? ((uint64_t{1} << 44) - 1) / f + 1 : 0) {}
-};
-
-// Puts a symbol on top of state *x. A word that the state can't hold any more goes to `words`,
-// which the decoder reads from behind.
-inline void RansPut(const RansSymbol& symbol, uint32_t* x, std::vector<uint16_t>* words) {
-  __extension__ using Wide = unsigned __int128;
-  if (*x >= uint64_t{symbol.frequency} << (32 - kRansFrequencyBits)) {
-    words->push_back(static_cast<uint16_t>(*x));
-    *x >>= 16;
-  }
-  const auto quotient = static_cast<uint32_t>((Wide{*x} * symbol.reciprocal) >> 44);
-  *x = (quotient << kRansFrequencyBits) + (*x - quotient * symbol.frequency) + symbol.start;
-}
-
 struct RansOutput {
   std::vector<uint32_t> states;  // RansLanes(length)
   std::vector<uint16_t> words;   // in the order in which the decoder reads them
+};
+
+// Encodes runs of `length` symbols. rANS is last in, first out: the last run is put first.
+class RansEncoder {
+ public:
+  // length >= 1; `symbols` in all runs together at most.
+  RansEncoder(uint32_t length, size_t symbols);
+  // in: [length], symbol j is table[in[j]], whose frequency is not 0.
+  void PutRun(std::span<const kernels::RansSymbol> table, const uint8_t* in);
+  RansOutput Take() const;
+
+ private:
+  const uint32_t length_;
+  uint32_t states_[kRansLanes];
+  std::vector<uint16_t> words_;  // filled from the end, since the decoder reads the last word first
+  uint16_t* next_;               // the word behind which the next one goes
 };
 
 // symbols: [table_of_run.size()][length], length >= 1. frequencies: [tables][alphabet]; every

@@ -57,18 +57,32 @@ class Clusterer {
  public:
   Clusterer(uint32_t runs, uint32_t length, uint32_t alphabet, const uint8_t* symbols)
       : alphabet_(alphabet), runs_(runs) {
-    std::vector<uint32_t> counts(alphabet);
+    constexpr uint32_t kCounters = 4;  // in turn: a symbol often follows its like
+    std::vector<uint32_t> counts(size_t{kCounters} * alphabet);
     for (uint32_t r = 0; r < runs; ++r) {
       std::fill(counts.begin(), counts.end(), 0);
       const uint8_t* in = symbols + size_t{r} * length;
-      for (uint32_t i = 0; i < length; ++i) ++counts[in[i]];
+      uint32_t i = 0;
+      for (; i + kCounters <= length; i += kCounters) {
+        for (uint32_t j = 0; j < kCounters; ++j) ++counts[size_t{j} * alphabet + in[i + j]];
+      }
+      for (; i < length; ++i) ++counts[in[i]];
       for (uint32_t s = 0; s < alphabet; ++s) {
-        if (counts[s] == 0) continue;
-        runs_[r].present.emplace_back(static_cast<uint8_t>(s), counts[s]);
-        const uint32_t f = static_cast<uint32_t>(uint64_t{counts[s]} * kRansFrequencySum / length);
-        runs_[r].own_cost += counts[s] * RansCost(std::max(f, 1u));
+        uint32_t count = 0;
+        for (uint32_t j = 0; j < kCounters; ++j) count += counts[size_t{j} * alphabet + s];
+        if (count == 0) continue;
+        runs_[r].present.emplace_back(static_cast<uint8_t>(s), count);
+        const uint32_t f = static_cast<uint32_t>(uint64_t{count} * kRansFrequencySum / length);
+        runs_[r].own_cost += count * RansCost(std::max(f, 1u));
       }
     }
+  }
+
+  // Of all runs, each with a table of its own that costs nothing.
+  uint64_t own_cost() const {
+    uint64_t sum = 0;
+    for (const RunCounts& run : runs_) sum += run.own_cost;
+    return sum;
   }
 
   bool constant() const {
@@ -188,7 +202,7 @@ std::string PackRans(const Tables& t, uint32_t runs, uint32_t length, uint32_t a
       RansEncode({symbols, size_t{runs} * length}, length, t.table_of_run, t.frequencies, alphabet);
   out.Write<uint32_t>(static_cast<uint32_t>(coded.words.size()));
   for (uint32_t state : coded.states) out.Write(state);
-  for (uint16_t word : coded.words) out.Write(word);
+  out.WriteBytes({reinterpret_cast<const uint8_t*>(coded.words.data()), 2 * coded.words.size()});
   return out.Take();
 }
 
@@ -208,6 +222,11 @@ void EncodeSymbols(uint32_t runs, uint32_t length, int bits, const uint8_t* symb
     const char symbol = static_cast<char>(symbols[0]);
     return put(SymbolMode::kConstant, {&symbol, 1});
   }
+  const uint64_t raw_bytes = (n * bits + 7) / 8;
+  const uint64_t limit = raw_bytes - raw_bytes / 32;
+  // What no tables would make worth it.
+  if (clusterer.own_cost() / (8 * 256) >= limit)
+    return put(SymbolMode::kRaw, PackRaw(n, bits, symbols));
   Tables best = clusterer.Cluster(1);
   // Trying many tables of a large alphabet takes longer than the fraction of a percent it gains is
   // worth.
@@ -218,8 +237,6 @@ void EncodeSymbols(uint32_t runs, uint32_t length, int bits, const uint8_t* symb
     if (next.cost < best.cost) best = std::move(next);
     if (!much_better) break;
   }
-  const uint64_t raw_bytes = (n * bits + 7) / 8;
-  const uint64_t limit = raw_bytes - raw_bytes / 32;
   if (best.cost / (8 * 256) + 5 + 4 * RansLanes(length) < limit) {
     const std::string coded = PackRans(best, runs, length, alphabet, symbols);
     if (coded.size() < limit) return put(SymbolMode::kRans, coded);

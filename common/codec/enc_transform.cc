@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "kernels/gguf_dequant.h"
+#include "kernels/gguf_gemm.h"
 
 namespace sparkv {
 
@@ -42,11 +43,10 @@ absl::StatusOr<std::vector<double>> InvertMatrix(std::vector<double> matrix, uin
   return inverse;
 }
 
-absl::StatusOr<std::vector<std::vector<std::vector<float>>>> ForwardTransforms(
-    const CodecProfile& profile) {
+absl::StatusOr<ForwardMatrices> ForwardTransforms(const CodecProfile& profile) {
   const ProfileShape& s = profile.shape();
   const uint32_t n = s.group;
-  std::vector<std::vector<std::vector<float>>> out;
+  ForwardMatrices out;
   std::vector<float> dense(n);
   for (uint32_t l = 1; l < s.geometry.layers; ++l) {
     out.emplace_back();
@@ -66,6 +66,22 @@ absl::StatusOr<std::vector<std::vector<std::vector<float>>>> ForwardTransforms(
     }
   }
   return out;
+}
+
+void ApplyForward(const std::vector<float>& matrix, uint32_t group, const float* x, size_t ldx,
+                  uint32_t n, float* y, std::vector<float>* scratch) {
+  scratch->resize(
+      std::max(scratch->size(), kernels::GemmScratchFloats(kernels::GgmlType::kF32, group)));
+  const kernels::GemmArgs args{.type = kernels::GgmlType::kF32,
+                               .w = matrix.data(),
+                               .columns = group,
+                               .k = group,
+                               .x = x,
+                               .ldx = ldx,
+                               .m = n,
+                               .y = y,
+                               .ldy = group};
+  (void)kernels::GgufGemm(args, 0, group, scratch->data());  // a checked profile's: no error left
 }
 
 }  // namespace sparkv

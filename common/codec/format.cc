@@ -34,9 +34,12 @@ absl::StatusOr<ColumnHeader> ReadPrelude(std::span<const uint8_t> bytes) {
     return absl::FailedPreconditionError(absl::StrCat(
         "column format version ", version, " is not supported; supported: ", kColumnFormatVersion));
   }
-  ASSIGN_OR_RETURN(const uint16_t zero, reader.Read<uint16_t>("column flags"));
-  if (zero != 0)
-    return absl::DataLossError(absl::StrCat("column: flags are ", zero, "; allowed 0"));
+  ASSIGN_OR_RETURN(const uint16_t flags, reader.Read<uint16_t>("column flags"));
+  if ((flags & ~kColumnNeedsStreamedBase) != 0) {
+    return absl::DataLossError(
+        absl::StrCat("column: flags are ", flags, "; allowed 0..", kColumnNeedsStreamedBase));
+  }
+  h.needs_streamed_base = flags == kColumnNeedsStreamedBase;
   ASSIGN_OR_RETURN(const uint32_t header_bytes, reader.Read<uint32_t>("column header bytes"));
   h.header_bytes = header_bytes;
   ASSIGN_OR_RETURN(h.codec_id, reader.Read<uint32_t>("column codec id"));

@@ -19,6 +19,7 @@ namespace sparkv {
 
 inline constexpr char kColumnMagic[8] = {'S', 'P', 'K', 'V', 'C', 'O', 'L', '\x1a'};
 inline constexpr uint16_t kColumnFormatVersion = 1;
+inline constexpr uint16_t kColumnNeedsStreamedBase = 1;  // of the flags
 inline constexpr uint32_t kMaxColumnTokens = kColumnTokens;
 inline constexpr uint32_t kMaxPlanes = 16;
 inline constexpr uint32_t kMaxItemBytes = 1u << 28;      // 256 MiB
@@ -45,6 +46,9 @@ struct ColumnHeader {
   std::vector<ItemInfo> items;          // [layers][planes]
   std::vector<uint64_t> offsets;        // [layers][planes], from the start of the blob
   std::vector<uint16_t> active_blocks;  // [layers][kv_heads]; 0: not measured
+  // What is predicted holds from the streamed blocks below only: no block is finished on a computed
+  // one above layer 0.
+  bool needs_streamed_base = false;
 
   BlockShape shape() const { return {geometry.kv_heads, tokens, geometry.head_dim}; }
   const ItemInfo& item(uint32_t layer, uint32_t plane) const {

@@ -35,6 +35,9 @@ struct Manifest {
   KvGeometry geometry;
   uint32_t planes = 0;
   std::vector<int32_t> tokens;
+  // Some column's predictions hold from streamed blocks only: its layers above layer 0 are all
+  // streamed or all computed.
+  bool needs_streamed_base = false;
   std::vector<ManifestColumn> columns;
 
   const ItemInfo& item(uint32_t t, uint32_t layer, uint32_t plane) const {

@@ -64,6 +64,7 @@ v1::Manifest ToProto(const Manifest& manifest, std::string_view name) {
   SetDigest(manifest.codec_digest, out.mutable_codec_digest());
   out.set_codec(manifest.codec);
   if (manifest.profile_digest) SetDigest(*manifest.profile_digest, out.mutable_profile_digest());
+  out.set_needs_streamed_base(manifest.needs_streamed_base);
   *out.mutable_geometry() = ToProto(manifest.geometry);
   out.set_planes(manifest.planes);
   out.mutable_tokens()->Add(manifest.tokens.begin(), manifest.tokens.end());
@@ -93,6 +94,7 @@ absl::StatusOr<Manifest> FromProto(const v1::Manifest& manifest) {
   if (!manifest.profile_digest().empty()) {
     ASSIGN_OR_RETURN(out.profile_digest, DigestField(manifest.profile_digest(), "profile_digest"));
   }
+  out.needs_streamed_base = manifest.needs_streamed_base();
   ASSIGN_OR_RETURN(out.geometry, FromProto(manifest.geometry()));
   RETURN_IF_ERROR(Range("planes", manifest.planes(), 1, kMaxWirePlanes));
   out.planes = manifest.planes();

@@ -1,7 +1,10 @@
 #include "edge/cli/bench.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
@@ -26,6 +29,30 @@ absl::StatusOr<std::string> BenchDocument(const BenchOptions& options) {
   }
   if (text.empty()) return absl::InvalidArgumentError("the benchmark's document is empty");
   return text;
+}
+
+absl::StatusOr<std::vector<BenchProfile>> BenchProfiles(const BenchOptions& options,
+                                                        const Digest& model_fingerprint) {
+  std::vector<std::string> paths = options.profiles;
+  if (paths.empty()) {
+    std::error_code error;
+    for (const auto& e :
+         std::filesystem::directory_iterator(options.scripts + "/../deploy/profiles", error)) {
+      if (e.path().extension() == ".skvp") paths.push_back(e.path().string());
+    }
+    std::sort(paths.begin(), paths.end());
+  }
+  std::vector<BenchProfile> out;
+  for (const std::string& path : paths) {
+    ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kMaxProfileBytes));
+    ASSIGN_OR_RETURN(auto profile, CodecProfile::Parse(std::move(bytes)));
+    if (profile->shape().model_fingerprint != model_fingerprint) {
+      std::fprintf(stderr, "%s is for another model, left out\n", path.c_str());
+      continue;
+    }
+    out.push_back({.path = path, .profile = std::move(profile)});
+  }
+  return out;
 }
 
 void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status) {
@@ -69,6 +96,9 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
   load->add_option("--rates", options->rates_mbit, "further link rates in Mbit/s")
       ->check(CLI::Range(0.1, 100000.0));
   load->add_option("--level", options->level, "codec level, 0: the default");
+  load->add_option("--codec", options->codec, "of the contexts; default: the server's");
+  load->add_option("--profile", options->profiles,
+                   "the server's codec profiles; none: those of deploy/profiles");
 
   const auto run = [options, status](absl::Status (*command)(const BenchOptions&, FigureFile*)) {
     FigureFile figures;
@@ -86,6 +116,9 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
   common(codec);
   codec->add_option("--profile", options->profiles,
                     "codec profiles (sparkv calibrate); none: those of deploy/profiles");
+  codec->add_option("--part", options->part, "what to measure")
+      ->check(CLI::IsMember({"all", "quality", "speed"}))
+      ->capture_default_str();
   codec->callback([run] { run(&RunBenchCodec); });
   load->callback([run] { run(&RunBenchLoad); });
 }

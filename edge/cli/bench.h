@@ -3,11 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/sha256.h"
+#include "common/codec/profile.h"
 #include "edge/cli/figures.h"
 #include "edge/cli/subprocess.h"
 
@@ -26,8 +29,20 @@ struct BenchOptions {
   std::vector<double> rates_mbit;     // load: besides the balanced rate and its multiples
   std::vector<uint32_t> sizes;        // tokens; empty: 512, 1024, 2048, 4096
   uint32_t level = 0;                 // load: codec level; 0: the default
-  std::vector<std::string> profiles;  // codec: profile files; empty: those of deploy/profiles
+  std::vector<std::string> profiles;  // codec profiles; empty: those of deploy/profiles
+  std::string codec;                  // load: of the contexts; empty: the server's default
+  std::string part = "all";           // codec: quality, speed or all
 };
+
+// A file of options.profiles, or of the repository's deploy/profiles, that is for the model.
+struct BenchProfile {
+  std::string path;
+  std::shared_ptr<const CodecProfile> profile;
+};
+// Files that are for another model are named on stderr and left out. NotFound and the like for a
+// file that was named.
+absl::StatusOr<std::vector<BenchProfile>> BenchProfiles(const BenchOptions& options,
+                                                        const Digest& model_fingerprint);
 
 // Adds `bench` and its subcommands to the tool. *exit_status receives the status of the one that
 // ran.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,10 +74,9 @@ class CodecBench {
   absl::Status Quality(const Text& text, uint32_t size);
   absl::Status Speed();
   void AddFigures();
-  absl::StatusOr<std::vector<std::vector<std::vector<std::string>>>> Encode(
-      const Contender& c, const FidelityProbe& probe, ThreadPool* pool, uint32_t columns) const;
-  absl::Status Decode(const Contender& c,
-                      const std::vector<std::vector<std::vector<std::string>>>& columns, int planes,
+  absl::StatusOr<std::vector<EncodedColumn>> Encode(const Contender& c, const FidelityProbe& probe,
+                                                    ThreadPool* pool, uint32_t columns) const;
+  absl::Status Decode(const Contender& c, const std::vector<EncodedColumn>& columns, int planes,
                       const FidelityProbe& probe, ThreadPool* pool, KvCache* cache) const;
   TokenEmbedding Embedding() const {
     return {model_->config().d_model,
@@ -94,6 +94,7 @@ class CodecBench {
   std::vector<uint32_t> sizes_;
   std::vector<Contender> contenders_;
   std::map<std::pair<std::string, int>, Point> points_;  // (label, level), over all texts
+  std::map<std::string, double> mismatch_;               // by codec: the worst column's
 };
 
 absl::Status CodecBench::LoadTexts() {
@@ -128,22 +129,8 @@ absl::Status CodecBench::LoadContenders() {
     c.encoder = MakeColumnEncoder(encoder);
     contenders_.push_back(std::move(c));
   }
-  std::vector<std::string> paths = options_.profiles;
-  if (paths.empty()) {
-    std::error_code error;
-    for (const auto& e :
-         std::filesystem::directory_iterator(options_.scripts + "/../deploy/profiles", error)) {
-      if (e.path().extension() == ".skvp") paths.push_back(e.path().string());
-    }
-    std::sort(paths.begin(), paths.end());
-  }
-  for (const std::string& path : paths) {
-    ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kMaxProfileBytes));
-    ASSIGN_OR_RETURN(const auto profile, CodecProfile::Parse(std::move(bytes)));
-    if (profile->shape().model_fingerprint != model_->fingerprint()) {
-      std::fprintf(stderr, "%s is for another model, left out\n", path.c_str());
-      continue;
-    }
+  ASSIGN_OR_RETURN(const auto profiles, BenchProfiles(options_, model_->fingerprint()));
+  for (const auto& [path, profile] : profiles) {
     ASSIGN_OR_RETURN(const CodecInfo* const info, ProfileCodec(*profile));
     std::fprintf(stderr, "%s: codec %s, %.2f MB\n", path.c_str(), std::string(info->name).c_str(),
                  static_cast<double>(profile->bytes().size()) / 1e6);
@@ -170,26 +157,27 @@ absl::Status CodecBench::LoadContenders() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::vector<std::vector<std::string>>>> CodecBench::Encode(
-    const Contender& c, const FidelityProbe& probe, ThreadPool* pool, uint32_t columns) const {
+absl::StatusOr<std::vector<EncodedColumn>> CodecBench::Encode(const Contender& c,
+                                                              const FidelityProbe& probe,
+                                                              ThreadPool* pool,
+                                                              uint32_t columns) const {
   const auto total = static_cast<uint32_t>(probe.context().size());
-  std::vector<std::vector<std::vector<std::string>>> out;
+  std::vector<EncodedColumn> out;
   for (uint32_t t = 0; t < std::min(columns, ColumnCount(total)); ++t) {
     ASSIGN_OR_RETURN(const ColumnCopy column, ColumnCopy::Of(probe.exact(), probe.context(), t));
-    ASSIGN_OR_RETURN(auto planes, c.encoder->EncodeColumn(column.input(), pool));
-    out.push_back(std::move(planes));
+    ASSIGN_OR_RETURN(EncodedColumn encoded, c.encoder->EncodeColumn(column.input(), pool));
+    out.push_back(std::move(encoded));
   }
   return out;
 }
 
-absl::Status CodecBench::Decode(const Contender& c,
-                                const std::vector<std::vector<std::vector<std::string>>>& columns,
+absl::Status CodecBench::Decode(const Contender& c, const std::vector<EncodedColumn>& columns,
                                 int planes, const FidelityProbe& probe, ThreadPool* pool,
                                 KvCache* cache) const {
   const auto total = static_cast<uint32_t>(probe.context().size());
   for (uint32_t t = 0; t < columns.size(); ++t) {
     std::vector<std::vector<std::span<const uint8_t>>> blocks;
-    for (const auto& block : columns[t]) {
+    for (const auto& block : columns[t].planes) {
       blocks.emplace_back();
       for (int p = 0; p < planes; ++p)
         blocks.back().push_back(AsBytes(block[static_cast<size_t>(p)]));
@@ -216,6 +204,10 @@ absl::Status CodecBench::Quality(const Text& text, uint32_t size) {
   RETURN_IF_ERROR(cache.Extend(size));
   for (const Contender& c : contenders_) {
     ASSIGN_OR_RETURN(const auto columns, Encode(c, *probe, pool_.get(), ~0u));
+    if (c.own_step && c.residual != nullptr && c.residual->predicts()) {
+      double& worst = mismatch_[c.name];
+      for (const EncodedColumn& column : columns) worst = std::max(worst, column.base_mismatch);
+    }
     if (c.residual != nullptr) {
       std::vector<uint16_t> k(size_t{size} * g.row()), v(k.size());
       RETURN_IF_ERROR(probe->exact().ExportBlock(0, 0, size, k.data(), v.data()));
@@ -232,7 +224,7 @@ absl::Status CodecBench::Quality(const Text& text, uint32_t size) {
         bytes +=
             static_cast<double>(kColumnPreludeBytes + 4 + uint64_t{2} * g.layers * g.kv_heads) +
             8.0 * g.layers * c.encoder->info().planes;
-        for (const auto& block : columns[t]) {
+        for (const auto& block : columns[t].planes) {
           for (int p = 0; p < level.planes; ++p) {
             bytes += static_cast<double>(block[static_cast<size_t>(p)].size());
           }
@@ -303,6 +295,16 @@ void CodecBench::AddFigures() {
         figures_.Add(f);
       }
     }
+  }
+  for (const auto& [name, worst] : mismatch_) {
+    Figure f{.figure = absl::StrCat("codec.base_mismatch.", name), .unit = ""};
+    f.value = worst;
+    f.target = kMaxBaseMismatch;
+    f.note = "worst column: error of a computed base over the codec's own, mean squares";
+    f.n = 1;
+    figures_.Add(f);
+    std::printf("%s: a computed base adds %.2f of the codec's own error (worst column)\n",
+                name.c_str(), worst);
   }
   std::map<std::string, std::optional<double>> at_target;
   std::printf("\nbytes a token at KL %.2f, between the two measured points around it\n", kTargetKl);
@@ -387,7 +389,7 @@ absl::Status CodecBench::Speed() {
     cache.ImportBlock(0, 0, kSize, k0.data(), v0.data());
     std::vector<double> encode, finish;
     absl::Status status;
-    absl::StatusOr<std::vector<std::vector<std::vector<std::string>>>> columns;
+    absl::StatusOr<std::vector<EncodedColumn>> columns;
     int planes = 0;
     for (const CodecLevel& l : c.encoder->info().levels) {
       if (l.level == c.encoder->info().default_level) planes = l.planes;
@@ -406,7 +408,7 @@ absl::Status CodecBench::Speed() {
       RETURN_IF_ERROR(status);
     }
     double bytes = 0;
-    for (const auto& block : (*columns)[0]) {
+    for (const auto& block : (*columns)[0].planes) {
       for (int p = 0; p < planes; ++p)
         bytes += static_cast<double>(block[static_cast<size_t>(p)].size());
     }
@@ -414,7 +416,12 @@ absl::Status CodecBench::Speed() {
     if (c.profile != nullptr) {
       const ProfileShape& s = c.profile->shape();
       const double wide = 2.0 * s.row();
-      double flops = 2 * wide * s.group + 2 * wide * s.rank();
+      // The token part is made once for each token that occurs.
+      const auto context = probe.context().first(kColumnTokens);
+      const double distinct =
+          static_cast<double>(std::set<int32_t>(context.begin(), context.end()).size()) /
+          kColumnTokens;
+      double flops = 2 * wide * (s.group + s.rank_below + s.rank_token * distinct);
       if (s.projects_below()) flops += 2 * wide * s.rank_below;
       limit = *Median(gflops) * 1e9 / flops * 2 * wide / 1e6;
     }
@@ -456,7 +463,7 @@ absl::Status CodecBench::Speed() {
             for (uint32_t l = 1; l < g.layers; ++l) {
               std::vector<std::span<const uint8_t>> views;
               for (int p = 0; p < planes; ++p) {
-                views.push_back(AsBytes((*columns)[0][l][static_cast<size_t>(p)]));
+                views.push_back(AsBytes((*columns)[0].planes[l][static_cast<size_t>(p)]));
               }
               RETURN_IF_ERROR(c.residual->Read(l, shape, views).status());
             }
@@ -493,6 +500,7 @@ absl::Status CodecBench::Run() {
     sizes_ = options_.quick ? std::vector<uint32_t>{2048} : std::vector<uint32_t>{2048, 4096};
   std::printf("%s\n%-10s %5s  %-22s %3s  %7s  %6s  %-8s %-8s %-7s %s\n", MachineLine().c_str(),
               "text", "size", "codec", "lvl", "B/token", "ratio", "KL", "copy KL", "top-1", "dNLL");
+  if (options_.part == "speed") return Speed();
   Progress progress("codecs", "texts", /*quiet=*/false);
   uint64_t done = 0;
   for (const uint32_t size : sizes_) {
@@ -503,7 +511,7 @@ absl::Status CodecBench::Run() {
     }
   }
   AddFigures();
-  return Speed();
+  return options_.part == "quality" ? absl::OkStatus() : Speed();
 }
 
 }  // namespace

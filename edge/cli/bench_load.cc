@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "common/codec/dec_aatc.h"
 #include "common/llm/model.h"
 #include "common/rpc/status_conv.h"
 #include "edge/cli/bench.h"
@@ -57,11 +58,13 @@ class EdgeClient {
       : stub_(v1::Edge::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
   }
 
-  absl::StatusOr<v1::EdgeContext> Add(const std::string& name, const std::string& text) {
+  absl::StatusOr<v1::EdgeContext> Add(const std::string& name, const std::string& text,
+                                      const std::string& codec) {
     grpc::ClientContext context;
     v1::AddContextRequest request;
     request.set_name(name);
     request.set_text(text);
+    request.set_codec(codec);
     auto reader = stub_->AddContext(&context, request);
     v1::AddContextResponse response;
     v1::EdgeContext done;
@@ -144,11 +147,25 @@ class LoadBench {
   absl::Status RunIn() {
     ASSIGN_OR_RETURN(const std::string document, BenchDocument(options_));
     ASSIGN_OR_RETURN(model_, Model::Load(options_.model));
-    ASSIGN_OR_RETURN(server_, StartDaemon({SiblingProgram("sparkv-server"), "--listen",
-                                           "127.0.0.1:0", "--insecure", "--model", options_.model,
-                                           "--data-dir", (folder_ / "server").string(), "--threads",
-                                           absl::StrCat(options_.threads)},
-                                          (folder_ / "server.log").string()));
+    std::vector<std::string> server = {SiblingProgram("sparkv-server"),
+                                       "--listen",
+                                       "127.0.0.1:0",
+                                       "--insecure",
+                                       "--model",
+                                       options_.model,
+                                       "--data-dir",
+                                       (folder_ / "server").string(),
+                                       "--threads",
+                                       absl::StrCat(options_.threads)};
+    // Named, so that the edge waits for the profile instead of adding the context as generic.
+    codec_ = options_.codec;
+    ASSIGN_OR_RETURN(const auto profiles, BenchProfiles(options_, model_->fingerprint()));
+    for (const auto& [path, profile] : profiles) {
+      server.insert(server.end(), {"--profile", path});
+      ASSIGN_OR_RETURN(const CodecInfo* const info, ProfileCodec(*profile));
+      if (options_.codec.empty() && info->name == AatcPredInfo().name) codec_ = info->name;
+    }
+    ASSIGN_OR_RETURN(server_, StartDaemon(server, (folder_ / "server.log").string()));
     std::vector<uint32_t> sizes = options_.sizes;
     if (sizes.empty())
       sizes = options_.quick ? std::vector<uint32_t>{2048} : std::vector<uint32_t>{2048, 4096};
@@ -160,7 +177,8 @@ class LoadBench {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Daemon> StartEdge(double mbit) {
+  // folder: of the edge's data. mbit 0: the link is not shaped.
+  absl::StatusOr<Daemon> StartEdge(double mbit, const std::string& folder = "edge") {
     std::vector<std::string> argv = {SiblingProgram("sparkv-edge"),
                                      "--listen",
                                      "127.0.0.1:0",
@@ -170,7 +188,9 @@ class LoadBench {
                                      "--server",
                                      server_.address,
                                      "--data-dir",
-                                     (folder_ / "edge").string(),
+                                     (folder_ / folder).string(),
+                                     "--profile-wait",
+                                     "60s",
                                      "--threads",
                                      absl::StrCat(options_.threads)};
     if (mbit > 0) {
@@ -180,7 +200,7 @@ class LoadBench {
         argv.push_back(flag);
       }
     }
-    return StartDaemon(argv, (folder_ / "edge.log").string());
+    return StartDaemon(argv, (folder_ / (folder + ".log")).string());
   }
 
   absl::Status RunSize(const std::string& document, uint32_t size, int repetitions) {
@@ -192,8 +212,9 @@ class LoadBench {
       ASSIGN_OR_RETURN(Daemon edge, StartEdge(0));
       EdgeClient client(edge.address);
       ASSIGN_OR_RETURN(const std::string text, CutDocument(model_->tokenizer(), document, size));
-      ASSIGN_OR_RETURN(const v1::EdgeContext added, client.Add(name, text));
+      ASSIGN_OR_RETURN(const v1::EdgeContext added, client.Add(name, text, codec_));
       tokens = added.tokens();
+      codec_ = added.codec();
       // The level in use decides the bytes; the first load tells them.
       ASSIGN_OR_RETURN(const auto streamed, client.Ask(name, v1::POLICY_STREAM, options_.level));
       bytes = streamed.usage().bytes_fetched();
@@ -207,8 +228,10 @@ class LoadBench {
           "stream policy fetched nothing; see the degraded reasons above");
     const double balanced = static_cast<double>(bytes) * 8e-6 / (*Median(local) / 1000.0);
     std::printf(
-        "\n%u tokens, %.0f bytes/token, local %.0f ms, balanced rate %.2f Mbit/s, RTT %.0f ms\n",
-        tokens, static_cast<double>(bytes) / tokens, *Median(local), balanced, options_.rtt_ms);
+        "\n%u tokens, codec %s, %.0f bytes/token, local %.0f ms, balanced rate %.2f Mbit/s, RTT "
+        "%.0f ms\n",
+        tokens, codec_.c_str(), static_cast<double>(bytes) / tokens, *Median(local), balanced,
+        options_.rtt_ms);
     std::printf("%-12s %9s %9s %9s %9s   %s\n", "Mbit/s", "sparkv", "cake", "stream", "local",
                 "best single / sparkv");
     std::vector<std::pair<std::string, double>> rates = {{"balanced", balanced}};
@@ -221,6 +244,39 @@ class LoadBench {
       rates.push_back({absl::StrFormat("%gmbit", rate), rate});
     for (const auto& [label, rate] : rates)
       RETURN_IF_ERROR(RunRate(name, size, label, rate, repetitions));
+    return RunCold(name, size, balanced, repetitions);
+  }
+
+  // The first load on a new edge: it looks the context up and, where the codec needs one, waits
+  // for the model profile.
+  absl::Status RunCold(const std::string& name, uint32_t size, double mbit, int repetitions) {
+    std::vector<double> total, waited;
+    uint64_t profile_bytes = 0;
+    for (int i = 0; i < repetitions; ++i) {
+      const std::string folder = absl::StrCat("cold-", size, "-", i);
+      ASSIGN_OR_RETURN(Daemon edge, StartEdge(mbit, folder));
+      ASSIGN_OR_RETURN(const auto result,
+                       EdgeClient(edge.address).Ask(name, v1::POLICY_SPARKV, options_.level));
+      total.push_back(result.ttft().total_ms());
+      waited.push_back(result.ttft().profile_ms());
+      profile_bytes = result.usage().profile_bytes();
+    }
+    std::printf("first load on a new edge: %.0f ms, %.0f of them for a profile of %.2f MB\n",
+                *Median(total), *Median(waited), static_cast<double>(profile_bytes) / 1e6);
+    Figure figure;
+    figure.figure = absl::StrCat("load.cold_edge.", size);
+    figure.unit = "ms";
+    figure.note = absl::StrFormat(
+        "TTFT of sparkv at %.2f Mbit/s with nothing here, %.0f ms of it waiting for the profile",
+        mbit, *Median(waited));
+    SetRuns(total, &figure);
+    if (!cold_measured_) {
+      Figure first = figure;
+      first.figure = "load.cold_edge";
+      figures_->Add(std::move(first));
+      cold_measured_ = true;
+    }
+    figures_->Add(std::move(figure));
     return absl::OkStatus();
   }
 
@@ -282,6 +338,8 @@ class LoadBench {
   std::filesystem::path folder_;
   std::shared_ptr<const Model> model_;  // for its tokenizer
   Daemon server_;
+  std::string codec_;  // asked for; once a context was added: its own
+  bool cold_measured_ = false;
 };
 
 }  // namespace

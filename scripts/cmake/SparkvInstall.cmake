@@ -6,3 +6,5 @@ foreach(_binary sparkv-server sparkv-edge sparkv)
     set_target_properties(${_binary} PROPERTIES INSTALL_RPATH "${SPARKV_TORCH_LIB_DIR}")
   endif()
 endforeach()
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/deploy/profiles" DESTINATION "${CMAKE_INSTALL_DATADIR}/sparkv"
+        FILES_MATCHING PATTERN "*.skvp")

@@ -396,15 +396,16 @@ TEST_CASE("a client that goes away ends the stream, and nothing of it stays") {
 }
 
 // A profile that fits the test's model and knows nothing of it.
-std::string ModelProfile(uint64_t seed, bool other_model = false) {
+std::string ModelProfile(uint64_t seed, bool other_model = false, float most_predict = 0.1f) {
   const auto model = Model::Load(TestModel());
   REQUIRE_OK(model);
   const ModelConfig& config = (*model)->config();
   testing::ServedProfileOptions options{.geometry = config.Geometry(KvDtype::kF16),
-                                      .model_fingerprint = (*model)->fingerprint(),
-                                      .d_model = config.d_model,
-                                      .step = 0.5f,
-                                      .seed = seed};
+                                        .model_fingerprint = (*model)->fingerprint(),
+                                        .d_model = config.d_model,
+                                        .step = 0.5f,
+                                        .most_predict = most_predict,
+                                        .seed = seed};
   if (other_model) options.model_fingerprint[0] ^= 1;
   return testing::ServedProfile(options);
 }
@@ -477,6 +478,33 @@ TEST_CASE("Contexts travel as generic until the server's profile is here, then a
   CHECK(added->done().codec() == "aatc-pred");
   CHECK(added->done().id() == id);
   AwaitProfile(&edge);
+}
+
+TEST_CASE("A context whose predictions need a streamed base is never split inside a column") {
+  SPARKV_NEED_MODEL();
+  TestFolder folder;
+  const std::string bytes = ModelProfile(1, /*other_model=*/false, /*most_predict=*/2.0f);
+  ServerProcess server(TestModel(), folder.path() + "/server",
+                       {"--insecure", "--profile", FileWith(folder, "p.skvp", bytes)});
+  TestDaemon edge(EdgeWithServer(folder, server.address()));
+  v1::AddContextRequest named = Document("doc", Prose(8));
+  named.set_codec("aatc-pred");
+  REQUIRE_OK(edge.Add(named));
+  for (const v1::Policy policy : {v1::POLICY_CAKE, v1::POLICY_SPARKV}) {
+    v1::GenerateRequest request = Question("doc", kQuestion);
+    request.set_policy(policy);
+    request.set_drop_loaded(true);
+    const Answer answer = edge.Ask(request);
+    REQUIRE_OK(answer.status);
+    std::map<uint32_t, std::pair<uint32_t, uint32_t>> columns;  // streamed, computed above layer 0
+    for (const v1::BlockEvent& event : answer.result.timeline()) {
+      if (event.layer() == 0) continue;
+      if (event.kind() == v1::BlockEvent::STREAMED) ++columns[event.column()].first;
+      if (event.kind() == v1::BlockEvent::COMPUTED) ++columns[event.column()].second;
+    }
+    CHECK_FALSE(columns.empty());
+    for (const auto& [column, count] : columns) CHECK((count.first == 0 || count.second == 0));
+  }
 }
 
 TEST_CASE("A codec that the server has no profile of is refused by name, and not used otherwise") {

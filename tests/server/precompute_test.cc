@@ -284,7 +284,8 @@ TEST_CASE("A disk without room ends a precompute with ResourceExhausted, and the
   REQUIRE_OK(precomputer.Run({TestTokens(7, 100), "f16", ""}, kGoOn));
 }
 
-TEST_CASE("With a profile whole columns are predicted, and resuming gives the same bytes as one run") {
+TEST_CASE(
+    "With a profile whole columns are predicted, and resuming gives the same bytes as one run") {
   TempFolder folder;
   FakePrefiller fake(testing::kWideGeometry);
   testing::ServedProfileOptions options = testing::FakeProfile();
@@ -308,6 +309,7 @@ TEST_CASE("With a profile whole columns are predicted, and resuming gives the sa
   CHECK(m.profile_digest == record->profile_digest);
   CHECK(m.planes == 5);
   CHECK(m.item(0, 0, 0).bytes == 2);  // layer 0 is never sent
+  CHECK_FALSE(m.needs_streamed_base);
 
   auto straight_store = OpenStore(folder.path + "/straight");
   FakePrefiller fake2(testing::kWideGeometry);
@@ -348,6 +350,25 @@ TEST_CASE("With a profile whole columns are predicted, and resuming gives the sa
     float worst = 0;
     for (size_t i = 0; i < k.size(); ++i) worst = std::max(worst, std::abs(k[i] - got[i]));
     CHECK(worst < 3);
+  }
+}
+
+TEST_CASE("A context whose predictions carry errors upwards says so in its manifest") {
+  TempFolder folder;
+  FakePrefiller fake(testing::kWideGeometry);
+  testing::ServedProfileOptions options = testing::FakeProfile();
+  auto store = OpenStore(folder.path + "/store");
+  for (const float most : {0.1f, 2.0f}) {
+    options.most_predict = most;
+    const std::string file = testing::FileWith(folder, "profile", testing::ServedProfile(options));
+    const auto codecs = ServerCodecs::Create({file}, fake, "");
+    REQUIRE_OK(codecs);
+    Precomputer precomputer(store.get(), &fake, codecs->get(), {});
+    const auto record = precomputer.Run({TestTokens(5, 1100), "aatc-pred", ""}, kGoOn);
+    REQUIRE_OK(record);
+    const auto reader = store->OpenContext(record->id);
+    REQUIRE_OK(reader);
+    CHECK((*reader)->manifest().needs_streamed_base == (most > 1));
   }
 }
 

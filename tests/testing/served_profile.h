@@ -47,7 +47,8 @@ struct ServedProfileOptions {
   uint32_t d_model = kServedWidth;
   uint32_t rank = 32;  // of either kind
   float step = 4;
-  uint64_t seed = 1;  // another seed is another profile
+  float most_predict = 0.1f;  // largest entry of the prediction matrices
+  uint64_t seed = 1;          // another seed is another profile
 };
 
 inline std::string ServedProfile(const ServedProfileOptions& o) {
@@ -91,7 +92,7 @@ inline std::string ServedProfile(const ServedProfileOptions& o) {
     layer.offset = noise(wide, 1);
     if (s.projects_below())
       layer.below = QuantizeRows(s.predict_type, noise(size_t{s.rank_below} * wide, 0.1f));
-    layer.predict = QuantizeRows(s.predict_type, noise(size_t{wide} * s.rank(), 0.1f));
+    layer.predict = QuantizeRows(s.predict_type, noise(size_t{wide} * s.rank(), o.most_predict));
     for (uint32_t g = 0; g < 2 * s.groups(); ++g) {
       std::vector<float> inverse = noise(size_t{s.group} * s.group, 0.5f / s.group);
       for (uint32_t i = 0; i < s.group; ++i) inverse[size_t{i} * s.group + i] += 1;

@@ -34,6 +34,7 @@ struct TinyProfileOptions {
   RopePairs rope = RopePairs::kInterleaved;
   uint32_t pairs = 8;
   float step = 0.5f;
+  int most_predict = 100;  // largest entry of the prediction matrices, in 1/1024
   Digest model_fingerprint{};
   uint32_t seed = 1;
 };
@@ -105,7 +106,7 @@ inline ProfileContent TinyProfileContent(const TinyProfileOptions& o) {
     }
     if (s.predicts()) {
       layer.predict =
-          QuantizeRows(s.predict_type, tiny::Numbers(rng, size_t{wide} * s.rank(), 100));
+          QuantizeRows(s.predict_type, tiny::Numbers(rng, size_t{wide} * s.rank(), o.most_predict));
     }
     // Off the diagonal no row sums to more than 1/2: well conditioned for any group.
     const int most = static_cast<int>(512 / s.group);

@@ -142,13 +142,14 @@ absl::StatusOr<ProfileColumn> MakeProfileColumn(const ProfileCase& c, uint32_t f
   }
   const TokenEmbedding embedding = testing::TinyEmbedding(c.options.d_model);
   ASSIGN_OR_RETURN(const auto encoder, MakeResidualEncoder(out.profile, embedding));
-  ASSIGN_OR_RETURN(const auto planes, encoder->EncodeColumn(out.column->input(), nullptr));
+  ASSIGN_OR_RETURN(const EncodedColumn encoded,
+                   encoder->EncodeColumn(out.column->input(), nullptr));
   Digest key;
   key.fill(0xB2);
   ASSIGN_OR_RETURN(ColumnWriter writer,
                    ColumnWriter::Create(g, n, encoder->info(), c.options.model_fingerprint, key,
                                         &out.profile->digest()));
-  for (const auto& layer : planes) RETURN_IF_ERROR(writer.AppendLayer(layer));
+  for (const auto& layer : encoded.planes) RETURN_IF_ERROR(writer.AppendLayer(layer));
   ASSIGN_OR_RETURN(out.blob, writer.Finish());
 
   ASSIGN_OR_RETURN(out.in, MakeInput(*out.column, c.options.d_model));

@@ -88,6 +88,26 @@ TEST_CASE("A column's header says what was written and where each item is") {
   }
 }
 
+TEST_CASE("A column says whether its predictions need a streamed base") {
+  const KvGeometry g{1, 1, 8, KvDtype::kF16};
+  for (const bool needs : {false, true}) {
+    auto writer = ColumnWriter::Create(g, 4, (*FindEncoder("f16"))->info(), kModel, kKey);
+    REQUIRE_OK(writer);
+    const std::string plane = "plane";
+    REQUIRE_OK(writer->AppendLayer(std::span(&plane, 1)));
+    if (needs) writer->NeedsStreamedBase();
+    auto blob = writer->Finish();
+    REQUIRE_OK(blob);
+    CHECK(static_cast<uint8_t>((*blob)[10]) == (needs ? 1 : 0));
+    const auto header = ParseColumnHeader(AsBytes(*blob));
+    REQUIRE_OK(header);
+    CHECK(header->needs_streamed_base == needs);
+    Poke<uint16_t>(&*blob, 10, 2);
+    FixCrc(&*blob);
+    CHECK(absl::IsDataLoss(ParseColumnHeader(AsBytes(*blob)).status()));
+  }
+}
+
 TEST_CASE("One flipped bit anywhere in a column is found") {
   std::string blob = MakeBlob({2, 1, 8, KvDtype::kF16}, 9, "generic");
   REQUIRE(blob.size() < 4000);
@@ -170,7 +190,7 @@ TEST_CASE("Limits are checked before anything is allocated, CRC right or not") {
   refuse([&](std::string* b) { Poke<uint8_t>(b, 22, 0); });  // planes
   refuse([&](std::string* b) { Poke<uint8_t>(b, 22, 17); });
   refuse([&](std::string* b) { Poke<uint8_t>(b, 23, 2); });   // element type
-  refuse([&](std::string* b) { Poke<uint16_t>(b, 10, 1); });  // reserved
+  refuse([&](std::string* b) { Poke<uint16_t>(b, 10, 2); });  // reserved
   refuse([&](std::string* b) { Poke<char>(b, 0, 'x'); });
   refuse([&](std::string* b) {  // each within its limit, the product not
     for (size_t offset : {28, 32, 36}) Poke<uint32_t>(b, offset, 1024);

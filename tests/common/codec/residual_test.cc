@@ -52,9 +52,9 @@ struct Coded {
     decoder = *std::move(d);
   }
   Planes Encode(const TinyColumn& c, ThreadPool* pool = nullptr) const {
-    auto planes = encoder->EncodeColumn(c.input(), pool);
-    REQUIRE_OK(planes);
-    return *std::move(planes);
+    auto encoded = encoder->EncodeColumn(c.input(), pool);
+    REQUIRE_OK(encoded);
+    return std::move(encoded->planes);
   }
 };
 
@@ -256,6 +256,52 @@ TEST_CASE("aatc-pred: what is predicted from computed rows stays near what was c
       DecodeColumn(nullptr, coded.decoder.get(), Level(planes, 1), 64, c.tokens, nullptr, &cache));
   CheckWithin(cache, c, 3, std::sqrt(2.0) * direct + 1e-4, &chained);
   CHECK(squares < 16 * chained);  // typical errors carry much less than the worst
+}
+
+TEST_CASE("aatc-pred: the encoder finds how much a computed base adds to its own error") {
+  for (const int most : {60, 100, 400}) {
+    CAPTURE(most);
+    TinyProfileOptions options;
+    options.most_predict = most;
+    const Coded coded(options);
+    const KvGeometry& g = options.geometry;
+    const uint32_t n = 700;
+    const TinyColumn c(g, n, 1024, 12);
+    const auto encoded = coded.encoder->EncodeColumn(c.input(), nullptr);
+    REQUIRE_OK(encoded);
+    // The only split of three layers: layer 2 on a streamed layer 1, and on an exact one.
+    KvCache streamed = CacheFor(c, g), computed = CacheFor(c, g);
+    const auto views = Level(encoded->planes, 1);
+    REQUIRE_OK(DecodeColumn(nullptr, coded.decoder.get(), views, c.first_token, c.tokens, nullptr,
+                            &streamed));
+    computed.ImportBlock(1, c.first_token, n, c.k[1].data(), c.v[1].data());
+    auto chain = coded.decoder->Begin(c.first_token, c.tokens);
+    REQUIRE_OK(chain);
+    RestartChain(*coded.decoder, computed, 1, c.first_token, 0, n, chain->get());
+    const auto residual = coded.decoder->Read(2, c.shape, views[2]);
+    REQUIRE_OK(residual);
+    CacheRowSink sink(&computed, 2, c.first_token);
+    REQUIRE_OK(coded.decoder->Finish(*residual, 2, 0, n, chain->get(), &sink));
+    double own = 0, added = 0;
+    for (const KvSide side : {KvSide::kK, KvSide::kV}) {
+      const std::vector<float> a = Rows(streamed, c, 2, side), b = Rows(computed, c, 2, side);
+      const std::vector<float> truth = Floats((side == KvSide::kK ? c.k : c.v)[2]);
+      for (size_t i = 0; i < a.size(); ++i) {
+        own += (a[i] - truth[i]) * (a[i] - truth[i]);
+        added += (b[i] - a[i]) * (b[i] - a[i]);
+      }
+    }
+    // Its 64 rows stand for 700, and it weighs errors by transforms that are near 1 here.
+    CHECK(encoded->base_mismatch > 0.7 * added / own);
+    CHECK(encoded->base_mismatch < 1.4 * added / own);
+    CHECK(encoded->needs_streamed_base() == (most == 400));
+  }
+  TinyProfileOptions alone;  // nothing to compare without a prediction from below
+  alone.rank_below = 0;
+  const TinyColumn c(alone.geometry, 100, 0, 13);
+  const auto encoded = Coded(alone).encoder->EncodeColumn(c.input(), nullptr);
+  REQUIRE_OK(encoded);
+  CHECK(encoded->base_mismatch == 0);
 }
 
 TEST_CASE("aatc: exact tokens are the context's first four and those beyond the range") {

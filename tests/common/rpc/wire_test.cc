@@ -35,7 +35,9 @@ Manifest Sample() {
 TEST_CASE("A manifest survives the way over the wire") {
   Manifest in = Sample();
   CHECK_FALSE(FromProto(ToProto(in))->profile_digest.has_value());
+  CHECK_FALSE(FromProto(ToProto(in))->needs_streamed_base);
   in.profile_digest = Digest{7};
+  in.needs_streamed_base = true;
   const v1::Manifest proto = ToProto(in, "a name");
   CHECK(proto.name() == "a name");
   v1::Manifest parsed;
@@ -47,6 +49,7 @@ TEST_CASE("A manifest survives the way over the wire") {
   CHECK(out->codec_digest == in.codec_digest);
   CHECK(out->codec == in.codec);
   CHECK(out->profile_digest == in.profile_digest);
+  CHECK(out->needs_streamed_base);
   CHECK(out->geometry == in.geometry);
   CHECK(out->tokens == in.tokens);
   REQUIRE(out->columns.size() == 2);

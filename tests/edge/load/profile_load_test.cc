@@ -88,9 +88,9 @@ TEST_CASE("SmolLM2: through its profile every split says the same as local prefi
                              .tokens = probe->context().subspan(problem.begin(t), shape.tokens),
                              .k = ks,
                              .v = vs};
-    auto planes = (*encoder)->EncodeColumn(column, nullptr);
-    REQUIRE_OK(planes);
-    for (auto& block : *planes) blocks.push_back(std::move(block));
+    auto encoded = (*encoder)->EncodeColumn(column, nullptr);
+    REQUIRE_OK(encoded);
+    for (auto& block : encoded->planes) blocks.push_back(std::move(block));
   }
 
   const auto load = [&](uint32_t planes, const std::vector<uint32_t>& depth) {

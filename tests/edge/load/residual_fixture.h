@@ -124,11 +124,11 @@ struct ResidualFixture {
         ks.push_back(k[l].data());
         vs.push_back(v[l].data());
       }
-      auto planes = (*encoder)->EncodeColumn(
+      auto encoded = (*encoder)->EncodeColumn(
           {.shape = shape, .first_token = problem.begin(t), .tokens = Tokens(t), .k = ks, .v = vs},
           nullptr);
-      REQUIRE_OK(planes);
-      for (auto& block : *planes) blocks.push_back(std::move(block));
+      REQUIRE_OK(encoded);
+      for (auto& block : encoded->planes) blocks.push_back(std::move(block));
     }
     problem.first_layer_local = true;
   }
