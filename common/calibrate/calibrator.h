@@ -24,7 +24,7 @@ struct CalibrationOptions {
       0.0075;  // of the first level, on the calibration texts; the step follows from it
   uint32_t rank_token = 384;  // at most d_model, rounded down to a multiple of 32
   uint32_t rank_below = 384;  // at most the values of K and V, rounded likewise
-  int threads = 0;  // 0: the machine's cores
+  int threads = 0;            // 0: the machine's cores
 };
 
 struct LayerReport {

@@ -31,12 +31,22 @@ void RopeTable::Reserve(uint32_t n) {
   positions_ = target;
 }
 
-void RopeTable::Apply(uint32_t position, float* head) const {
+void RopeTable::Rotate(const float* cos, const float* sin, float* head) const {
   if (kind_ == RopeKind::kInterleaved) {
-    kernels::RopeInterleaved(head, Cos(position), Sin(position), frequency_.size());
+    kernels::RopeInterleaved(head, cos, sin, frequency_.size());
   } else {
-    kernels::RopeSplitHalf(head, Cos(position), Sin(position), frequency_.size());
+    kernels::RopeSplitHalf(head, cos, sin, frequency_.size());
   }
+}
+
+void RopeTable::Apply(uint32_t position, float* head) const {
+  Rotate(Cos(position), Sin(position), head);
+}
+
+void RopeTable::ApplyBack(uint32_t position, float* head) const {
+  std::vector<float> sin(Sin(position), Sin(position) + frequency_.size());
+  for (float& x : sin) x = -x;
+  Rotate(Cos(position), sin.data(), head);
 }
 
 }  // namespace sparkv

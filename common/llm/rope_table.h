@@ -18,10 +18,13 @@ class RopeTable {
   const float* Sin(uint32_t position) const { return &sin_[size_t{position} * frequency_.size()]; }
   // Radians per position of each pair.
   const std::vector<double>& frequency() const { return frequency_; }
-  // Rotates the first config.dim values of one head's row.
+  // Rotates the first config.dim values of one head's row, and back.
   void Apply(uint32_t position, float* head) const;
+  void ApplyBack(uint32_t position, float* head) const;
 
  private:
+  void Rotate(const float* cos, const float* sin, float* head) const;
+
   const RopeKind kind_;
   std::vector<double> frequency_;  // radians per position, [dim/2]
   uint32_t positions_ = 0;
