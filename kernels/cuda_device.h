@@ -6,6 +6,7 @@
 // SPARKV_CUDA_NAMESPACE: kernels live in sparkv::kernels::SPARKV_CUDA_NAMESPACE, so that a program
 //   can hold both.
 // SPARKV_SHARED(T, name, count): static shared memory, T name[count] of the block.
+// SPARKV_UNROLL: before a loop of constant length, whose arrays shall be in registers.
 // SPARKV_DYNAMIC_SHARED(name): unsigned char name[], the launch's shared_bytes, 16-byte aligned.
 #pragma once
 
@@ -16,11 +17,13 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 #define SPARKV_CUDA_NAMESPACE cuda
+#define SPARKV_UNROLL _Pragma("unroll")
 #define SPARKV_SHARED(T, name, count) __shared__ T name[count]
 #define SPARKV_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #else
 #include "cuda_emulator.h"
 #define SPARKV_CUDA_NAMESPACE emulated
+#define SPARKV_UNROLL
 #define SPARKV_SHARED(T, name, count) \
   static const char name##_key = 0;   \
   T* const name = ::sparkv::testing::SharedArray<T>(&name##_key, count)

@@ -27,7 +27,7 @@ class WarpTable {
   __device__ void Load(const uint16_t* starts) {
     if constexpr (kFew) {
       mine_ = Start(starts, lane_);
-#pragma unroll
+      SPARKV_UNROLL
       for (uint32_t k = 0; k < kFewSymbols; ++k) some_[k] = Start(starts, k);
     } else {
       __syncwarp();  // the table before may still be read
@@ -35,7 +35,7 @@ class WarpTable {
         all_[s] = static_cast<uint16_t>(Start(starts, s));
       }
       __syncwarp();
-#pragma unroll
+      SPARKV_UNROLL
       for (uint32_t k = 0; k < kFewSymbols; ++k) some_[k] = all_[kFewSymbols * k];
     }
   }
@@ -43,7 +43,7 @@ class WarpTable {
   // The whole warp calls it.
   __device__ RansSymbol Find(uint32_t slot) const {
     uint32_t s = 0;  // the last one that starts at or before the slot
-#pragma unroll
+    SPARKV_UNROLL
     for (uint32_t k = 1; k < kFewSymbols; ++k) s += some_[k] <= slot ? 1 : 0;
     uint32_t start, end;
     if constexpr (kFew) {
@@ -51,7 +51,7 @@ class WarpTable {
       end = __shfl_sync(kWholeWarp, mine_, static_cast<int>(s + 1));
     } else {
       s *= kFewSymbols;
-#pragma unroll
+      SPARKV_UNROLL
       for (uint32_t step = kFewSymbols / 2; step > 0; step /= 2) {
         s += all_[s + step] <= slot ? step : 0;
       }
@@ -68,8 +68,8 @@ class WarpTable {
 
   const uint32_t alphabet_, lane_;
   uint16_t* const all_;
-  uint32_t some_[kFewSymbols];  // the starts of all symbols, or of every 16th
-  uint32_t mine_ = 0;           // kFew: the start of symbol `lane`
+  uint32_t some_[kFewSymbols] = {};  // the starts of all symbols, or of every 16th
+  uint32_t mine_ = 0;                // kFew: the start of symbol `lane`
 };
 
 // One stream by one warp; the verdict is the same in all lanes.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "tests/testing/cuda_emulator/fiber.h"
 
 namespace sparkv::testing {
 namespace {
@@ -17,6 +18,12 @@ EmulatedBlock* current = nullptr;
 std::vector<std::unique_ptr<Fiber>>& Fibers() {
   static auto* const fibers = new std::vector<std::unique_ptr<Fiber>>;
   return *fibers;
+}
+
+// The stack of the thread that launches. Made once: where it lies takes long to find out.
+Fiber& Launcher() {
+  static thread_local Fiber launcher;
+  return launcher;
 }
 
 uint3 IndexOf(unsigned thread) {
@@ -57,7 +64,7 @@ EmulatedBlock::~EmulatedBlock() { current = nullptr; }
 std::string EmulatedBlock::Run() {
   running_ = order_[0];
   threadIdx = IndexOf(running_);
-  Fiber::Switch(&launcher_, Fibers()[running_].get());
+  Fiber::Switch(&Launcher(), Fibers()[running_].get());
   if (exception_) std::rethrow_exception(exception_);
   if (failure_.empty()) {
     for (const auto& [key, memory] : shared_) {
@@ -78,7 +85,7 @@ void EmulatedBlock::Enter(void* block) {
   } catch (...) {
     self->exception_ = std::current_exception();  // of a failed REQUIRE in a test's kernel
   }
-  if (self->exception_) Fiber::Switch(Fibers()[self->running_].get(), &self->launcher_, true);
+  if (self->exception_) Fiber::Switch(Fibers()[self->running_].get(), &Launcher(), true);
   self->Return();
 }
 
@@ -96,7 +103,7 @@ void EmulatedBlock::Return() {
     if ((warp.waiting >> lane & 1) != 0) CompleteWarp(running_ / 32, lane);
   }
   if (returned_ == threads_.size()) {
-    Fiber::Switch(Fibers()[running_].get(), &launcher_, true);
+    Fiber::Switch(Fibers()[running_].get(), &Launcher(), true);
   }
   RunNext();
 }
@@ -215,7 +222,7 @@ std::string EmulatedBlock::WhereAll() const {
 
 void EmulatedBlock::Fail(const std::string& what) {
   failure_ = absl::StrCat("block ", Text(blockIdx), ", thread ", Text(threadIdx), ": ", what);
-  Fiber::Switch(Fibers()[running_].get(), &launcher_, true);
+  Fiber::Switch(Fibers()[running_].get(), &Launcher(), true);
   __builtin_unreachable();
 }
 

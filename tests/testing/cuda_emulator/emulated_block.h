@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "tests/testing/cuda_emulator/cuda_emulator.h"
-#include "tests/testing/cuda_emulator/fiber.h"
 #include "tests/testing/cuda_emulator/guarded_memory.h"
 
 namespace sparkv::testing {
@@ -76,7 +75,6 @@ class EmulatedBlock {
   std::array<uint64_t, kMaxBlockThreads / 64> runnable_{};  // bits by rank
   unsigned running_ = 0;
   unsigned at_barrier_ = 0, returned_ = 0;
-  Fiber launcher_;
   std::string failure_;
   std::exception_ptr exception_;
 };
