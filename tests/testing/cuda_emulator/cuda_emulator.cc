@@ -25,7 +25,7 @@ class FaultHandler {
   FaultHandler() {
     struct sigaction action = {};
     action.sa_sigaction = &FaultHandler::Handle;
-    action.sa_flags = SA_SIGINFO;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;  // the handler need not end
     sigemptyset(&action.sa_mask);
     sigaction(SIGSEGV, &action, &before);
   }

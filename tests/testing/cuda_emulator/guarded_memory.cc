@@ -80,9 +80,10 @@ GuardedMemory::~GuardedMemory() {
 }
 
 bool GuardedMemory::SlackIntact() const {
-  const auto intact = [](uint8_t b) { return b == kPattern; };
-  return std::all_of(pages_, data_, intact) &&
-         std::all_of(data_ + bytes_, pages_ + page_bytes_, intact);
+  static const std::vector<uint8_t> pattern(Page(), kPattern);
+  const auto before = static_cast<size_t>(data_ - pages_);  // below a page, as is what lies behind
+  return std::memcmp(pages_, pattern.data(), before) == 0 &&
+         std::memcmp(data_ + bytes_, pattern.data(), page_bytes_ - before - bytes_) == 0;
 }
 
 std::string GuardedMemory::Describe(const void* address) {
