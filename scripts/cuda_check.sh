@@ -53,7 +53,7 @@ cat "$build"/ptxas/*.txt | c++filt | awk '
   /Compiling entry function/ {
     split($0, quoted, "\047")
     name = quoted[2]; architecture = quoted[4]
-    sub(/\(.*/, "", name); sub(/.*::/, "", name)
+    sub(/\(anonymous namespace\)::/, "", name); sub(/\(.*/, "", name); sub(/.*::/, "", name)
     if (name ~ /^_Z/ && match(name, /[A-Z][A-Za-z]*Kernel/)) name = substr(name, RSTART, RLENGTH)
     stack = spills = shared = 0
   }

@@ -42,13 +42,15 @@ set(_nvcc_flags -std=c++20 -O3 -lineinfo "-I${CMAKE_SOURCE_DIR}" -ccbin "${CMAKE
 foreach(_architecture ${SPARKV_CUDA_ARCHITECTURES})
   list(APPEND _nvcc_flags "-gencode=arch=compute_${_architecture},code=sm_${_architecture}")
 endforeach()
-list(APPEND _nvcc_flags "-gencode=arch=compute_${_architecture},code=compute_${_architecture}")
+list(GET SPARKV_CUDA_ARCHITECTURES -1 _newest)
+list(APPEND _nvcc_flags "-gencode=arch=compute_${_newest},code=compute_${_newest}")
 
 # sparkv_cuda_sources(LIBRARY FILES...): adds .cu files to a library, and to the target sparkv_cuda_objects. ptxas' report of
 # each is ptxas/NAME.txt in the build folder; spilled registers are an error.
 add_custom_target(sparkv_cuda_objects)
 function(sparkv_cuda_sources library)
   set(_objects "")
+  list(JOIN SPARKV_CUDA_ARCHITECTURES ", " _architectures)
   foreach(_source ${ARGN})
     get_filename_component(_name "${_source}" NAME_WE)
     set(_object "${CMAKE_CURRENT_BINARY_DIR}/${_name}.cu.o")
@@ -57,7 +59,7 @@ function(sparkv_cuda_sources library)
       COMMAND "${CMAKE_SOURCE_DIR}/scripts/cmake/nvcc_report.sh" "${_report}"
         "${SPARKV_NVCC}" ${_nvcc_flags} -MD -MF "${_object}.d" -c "${_source}" -o "${_object}"
       DEPENDS "${_source}" "${CMAKE_SOURCE_DIR}/scripts/cmake/nvcc_report.sh"
-      DEPFILE "${_object}.d" COMMENT "Compiling ${_name}.cu for sm_${SPARKV_CUDA_ARCHITECTURES}" VERBATIM)
+      DEPFILE "${_object}.d" COMMENT "nvcc ${_name}.cu for sm_ ${_architectures}" VERBATIM)
     list(APPEND _objects "${_object}")
   endforeach()
   set_source_files_properties(${_objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
