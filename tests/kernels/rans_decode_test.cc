@@ -290,6 +290,13 @@ void RefuseWrongSizes(const Targets& targets) {
         twins.Judge(s);
       }
       twins.Judge(good, true);
+      RansStream small;  // not every stream can start so
+      do {
+        small = RandomRansStream(rng, alphabet, 4, 9, length);
+        small.words.clear();
+        EncodeRans(&small, true);
+      } while (small.states[0] >= kRansLowerBound);
+      twins.Judge(small);
       for (size_t lane = 0; lane < good.states.size(); ++lane) {
         RansStream s = good;
         s.states[lane] = kRansLowerBound - 1;

@@ -21,15 +21,17 @@ struct RansStream {
   std::vector<uint16_t> words;
 };
 
-// The decoder's steps backwards, from the last symbol to the first, by division.
-inline void EncodeRans(RansStream* s) {
+// The decoder's steps backwards, from the last symbol to the first, by division. small_start: the
+// first symbol's lane starts below the lower bound, if it can, in a stream that is right but for
+// that.
+inline void EncodeRans(RansStream* s, bool small_start = false) {
   s->states.assign(RansLanes(s->length), kRansLowerBound);
   for (size_t i = s->symbols.size(); i-- > 0;) {
     const auto& f = s->frequencies[s->table_of_run[i / s->length]];
     const uint32_t symbol = s->symbols[i];
     const uint32_t start = std::accumulate(f.begin(), f.begin() + symbol, 0u);
     uint32_t& x = s->states[i % s->length % kRansLanes];
-    if (x >= uint64_t{f[symbol]} << 20) {
+    if (x >= uint64_t{f[symbol]} << 20 || (small_start && i == 0)) {
       s->words.push_back(static_cast<uint16_t>(x));
       x >>= 16;
     }

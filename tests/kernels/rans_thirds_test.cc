@@ -246,6 +246,12 @@ void RefuseWrongSizes(const Targets& targets) {
       twins.Judge(s);
     }
     twins.Judge(good, true);
+    ThirdsStream small;  // not every stream can start so
+    do {
+      small = RandomThirdsStream(rng, 9, length, 20);
+      EncodeThirds(&small, true);
+    } while (small.states[0] >= kRansLowerBound);
+    twins.Judge(small);
     for (size_t lane = 0; lane < good.states.size(); ++lane) {
       for (const uint32_t state : {kRansLowerBound - 1, 0u}) {
         ThirdsStream s = good;

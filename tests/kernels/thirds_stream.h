@@ -40,14 +40,16 @@ inline ThirdsPart PartOf(const ThirdsModel& m, int coarse, int fine) {
   return {uint32_t{m.inward} + m.same, kRansFrequencySum - m.inward - m.same};
 }
 
-// The decoder's steps backwards, from the last value to the first, by division.
-inline void EncodeThirds(ThirdsStream* s) {
+// The decoder's steps backwards, from the last value to the first, by division. small_start: the
+// first value's lane starts below the lower bound, if it can, in a stream that is right but for
+// that.
+inline void EncodeThirds(ThirdsStream* s, bool small_start = false) {
   s->states.assign(RansLanes(s->length), kRansLowerBound);
   s->words.clear();
   for (size_t i = s->coarse.size(); i-- > 0;) {
     const ThirdsPart p = PartOf(s->models[i / s->length], s->coarse[i], s->fine[i]);
     uint32_t& x = s->states[i % s->length % kRansLanes];
-    if (x >= uint64_t{p.frequency} << 20) {
+    if (x >= uint64_t{p.frequency} << 20 || (small_start && i == 0)) {
       s->words.push_back(static_cast<uint16_t>(x));
       x >>= 16;
     }
