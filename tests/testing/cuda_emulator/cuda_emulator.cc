@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -44,7 +45,8 @@ class FaultHandler {
       sigaction(SIGSEGV, &before, nullptr);  // comes again, to the handler from before
       return;
     }
-    block->Fail(absl::StrCat("an access to ", what));
+    what = absl::StrCat("an access to ", what);
+    block->Fail(std::move(what));
   }
 
   static struct sigaction before;
@@ -112,7 +114,7 @@ void* SharedBytes(const void* key, size_t bytes, size_t alignment) {
   return EmulatedBlock::Current()->Shared(key, bytes, alignment);
 }
 unsigned char* DynamicSharedMemory() { return EmulatedBlock::Current()->dynamic_shared(); }
-void FailThread(const std::string& what) { EmulatedBlock::Current()->Fail(what); }
+void FailThread(std::string what) { EmulatedBlock::Current()->Fail(std::move(what)); }
 void MeetInWarp(const char* name, unsigned mask, void* operand, WarpCombine combine) {
   EmulatedBlock::Current()->MeetInWarp(name, mask, operand, combine);
 }

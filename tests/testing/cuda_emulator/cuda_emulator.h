@@ -79,7 +79,7 @@ T* SharedArray(const void* key, size_t count) {
 unsigned char* DynamicSharedMemory();
 
 // Fails the launch on behalf of the running thread.
-[[noreturn]] void FailThread(const std::string& what);
+[[noreturn]] void FailThread(std::string what);
 
 // The running thread waits until all lanes of its warp that are in `mask` and have not returned
 // came here by the same name and mask; then `combine` runs once. operands: [32], what each lane

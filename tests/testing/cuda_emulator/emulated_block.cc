@@ -94,8 +94,7 @@ void EmulatedBlock::Return() {
   threads_[running_].state = State::kReturned;
   SetRunnable(running_, false);
   ++returned_;
-  if (at_barrier_ > 0)
-    Fail(absl::StrCat("returned while others wait at __syncthreads: ", WhereAll()));
+  if (at_barrier_ > 0) FailWithAll("returned while others wait at __syncthreads: ");
   Warp& warp = warps_[running_ / 32];
   warp.returned |= 1u << (running_ % 32);
   // Lanes that wait for one that has returned need no longer.
@@ -126,7 +125,7 @@ void EmulatedBlock::RunNext() {
     Resume(order_[64 * i + static_cast<unsigned>(std::countr_zero(runnable_[i]))]);
     return;
   }
-  Fail(absl::StrCat("no thread can go on: ", WhereAll()));
+  FailWithAll("no thread can go on: ");
 }
 
 void EmulatedBlock::Resume(unsigned thread) {
@@ -139,7 +138,7 @@ void EmulatedBlock::Resume(unsigned thread) {
 }
 
 void EmulatedBlock::MeetInBlock() {
-  if (returned_ > 0) Fail(absl::StrCat("__syncthreads after others have returned: ", WhereAll()));
+  if (returned_ > 0) FailWithAll("__syncthreads after others have returned: ");
   threads_[running_].state = State::kAtBarrier;
   SetRunnable(running_, false);
   if (++at_barrier_ == threads_.size()) {
@@ -220,8 +219,14 @@ std::string EmulatedBlock::WhereAll() const {
   return out;
 }
 
-void EmulatedBlock::Fail(const std::string& what) {
+void EmulatedBlock::FailWithAll(const char* what) {
+  std::string text = absl::StrCat(what, WhereAll());
+  Fail(std::move(text));
+}
+
+void EmulatedBlock::Fail(std::string what) {
   failure_ = absl::StrCat("block ", Text(blockIdx), ", thread ", Text(threadIdx), ": ", what);
+  std::string().swap(what);  // what is on this stack is never destroyed
   Fiber::Switch(Fibers()[running_].get(), &Launcher(), true);
   __builtin_unreachable();
 }

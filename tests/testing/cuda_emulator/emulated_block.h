@@ -40,7 +40,9 @@ class EmulatedBlock {
   unsigned lane() const { return running_ % 32; }
   void MeetInWarp(const char* name, unsigned mask, void* operand, WarpCombine combine);
   void MeetInBlock();
-  [[noreturn]] void Fail(const std::string& what);
+  // Ends the block. The caller's stack is left as it is: no destructor runs, so that strings must
+  // have been moved into the call.
+  [[noreturn]] void Fail(std::string what);
 
  private:
   enum class State { kRunnable, kAtBarrier, kInWarp, kReturned };
@@ -62,6 +64,7 @@ class EmulatedBlock {
   void SetRunnable(unsigned thread, bool runnable);
   void RunNext();
   std::string WhereAll() const;
+  [[noreturn]] void FailWithAll(const char* what);
 
   const std::vector<unsigned>& order_;
   std::vector<unsigned> rank_;  // [threads], its place in order_
