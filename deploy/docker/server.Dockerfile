@@ -3,7 +3,7 @@
 FROM debian:12-slim AS build
 COPY . /src
 WORKDIR /src
-RUN scripts/deps.sh --no-model \
+RUN scripts/deps.sh --no-model --no-cuda \
  && cmake --preset cpu-release -DSPARKV_TESTS=OFF \
  && cmake --build build/cpu-release --target sparkv-server
 
