@@ -3,7 +3,8 @@
 
 usage: bench_report.py FIGURES.json... [--readme README.md]
 
-Prints Markdown; with --readme replaces what stands between the figures markers.
+Prints Markdown; with --readme replaces what stands between the markers of the sections that the files have figures of:
+`figures` (loads and the engine) and `codec`.
 """
 import argparse
 import datetime
@@ -11,7 +12,6 @@ import json
 import pathlib
 import re
 
-BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 POLICIES = ["sparkv", "cake", "stream", "local"]
 
 
@@ -76,6 +76,51 @@ def engine_table(figures):
             "|---|---|---|---|"] + rows + [""]
 
 
+def number(figures, name, form="{:,.0f}"):
+    figure = figures.get(name)
+    if figure is None or figure["value"] is None:
+        return ""
+    return form.format(figure["value"])
+
+
+def codec_table(figures):
+    levels = {}
+    for name in figures:
+        if m := re.fullmatch(r"codec\.bytes_per_token\.([\w-]+)\.level(\d+)", name):
+            levels.setdefault(m[1], []).append(int(m[2]))
+    if not levels:
+        return []
+    first = {c: figures[f"codec.bytes_per_token.{c}.level{sorted(ls)[0]}"] for c, ls in levels.items()}
+    out = [f"Container bytes a token, everything charged, and what the model then says (mean of {first['generic']['n']} contexts):", "",
+           "| codec | level | B/token | KL | copy KL | top-1 | ΔNLL |", "|---|---|---|---|---|---|---|"]
+    for codec in sorted(levels, key=lambda c: first[c]["value"]):
+        for level in sorted(levels[codec]):
+            key = f"{codec}.level{level}"
+            cells = [number(figures, f"codec.{what}.{key}", form) for what, form in
+                     (("bytes_per_token", "{:,.0f}"), ("kl", "{:.6f}"), ("copy_kl", "{:.6f}"), ("top1", "{:.4f}"), ("delta_nll", "{:+.4f}"))]
+            out.append(f"| `{codec}` | {level} | " + " | ".join(cells) + " |")
+    out += ["", "| codec | B/token at KL .01 | encode MB/s | decode and finish MB/s (limit of its products) | decoding's share of decoding + transfer at 20 and 80 Mbit/s |",
+            "|---|---|---|---|---|"]
+    for codec in sorted(levels, key=lambda c: first[c]["value"]):
+        finish = figures.get(f"codec.finish_mb_per_s.{codec}")
+        speed = number(figures, f"codec.finish_mb_per_s.{codec}")
+        if finish and finish.get("limit"):
+            speed += f" ({finish['limit']:.0f})"
+        shares = [number(figures, f"codec.decode_share.{rate}mbit.{codec}", "{:.0%}") for rate in (20, 80)]
+        out.append(f"| `{codec}` | {number(figures, f'codec.bytes_per_token_at_kl_0.01.{codec}') or 'not bracketed'} | "
+                   f"{number(figures, f'codec.encode_mb_per_s.{codec}')} | {speed} | {', '.join(s for s in shares if s)} |")
+    ratio = figures.get("codec.ratio_vs_cachegen_at_kl_0.01")
+    if ratio and ratio["value"]:
+        out += ["", f"At KL .01 `aatc-pred` takes 1/{ratio['value']:.2f} of `cachegen`'s bytes. Entropy decoding of `aatc-pred`: "
+                    f"{number(figures, 'codec.decode_msymbols_per_s')} M symbols/s on one core. Speeds are of f16 K and V on one core."]
+    return out + [""]
+
+
+def measured(figures):
+    any_figure = next(iter(figures.values()))
+    return f"Measured {datetime.date.today().isoformat()}, {any_figure['machine']}, commit {any_figure['commit']}."
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+")
@@ -85,19 +130,28 @@ def main():
     for path in args.files:
         for figure in json.loads(pathlib.Path(path).read_text(encoding="utf-8")):
             figures[figure["figure"]] = figure
-    lines = load_table(figures) + engine_table(figures)
+    sections = {}
+    if codec := {k: f for k, f in figures.items() if k.startswith("codec.")}:
+        sections["codec"] = codec_table(codec) + [measured(codec)]
+    rest = {k: f for k, f in figures.items() if k not in codec}
+    lines = load_table(rest) + engine_table(rest)
+    if cold := rest.get("load.cold_edge"):
+        lines.append(f"First load on a new edge: {show(cold['value'], 'ms')} ({cold['note']}).")
     if memory := figures.get("prefill.peak_rss_bytes"):
         peer = f"; {memory['peer']} {memory['peer_value'] / 2**20:.0f} MiB" if memory["peer_value"] else ""
         lines.append(f"Peak memory of the engine in that run: {memory['value'] / 2**20:.0f} MiB{peer}.")
-    any_figure = next(iter(figures.values()))
-    lines.append(f"Measured {datetime.date.today().isoformat()}, {any_figure['machine']}, commit {any_figure['commit']}.")
-    text = "\n".join(lines)
+    if rest:
+        sections["figures"] = lines + [measured(rest)]
     if not args.readme:
-        print(text)
+        print("\n\n".join("\n".join(lines) for lines in sections.values()))
         return
-    readme = pathlib.Path(args.readme)
-    before, rest = readme.read_text(encoding="utf-8").split(BEGIN)
-    readme.write_text(before + BEGIN + "\n" + text + "\n" + END + rest.split(END)[1], encoding="utf-8")
+    path = pathlib.Path(args.readme)
+    readme = path.read_text(encoding="utf-8")
+    for name, lines in sections.items():
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        before, after = readme.split(begin)
+        readme = before + begin + "\n" + "\n".join(lines) + "\n" + end + after.split(end)[1]
+    path.write_text(readme, encoding="utf-8")
 
 
 if __name__ == "__main__":

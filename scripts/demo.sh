@@ -34,7 +34,7 @@ if [[ -n $document_sha256 && $(sha256sum "$document" | cut -d' ' -f1) != "$docum
   die "$document was changed; restore it with: git checkout $document"
 fi
 
-scripts/deps.sh --no-cuda
+scripts/deps.sh --no-arm --no-cuda
 configure_and_build cpu-release sparkv-server sparkv-edge sparkv
 bin=$PWD/build/cpu-release
 server=$bin/server/sparkv-server edge=$bin/edge/sparkv-edge sparkv=$bin/edge/cli/sparkv

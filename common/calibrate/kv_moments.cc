@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/llm/linalg.h"
 #include "common/llm/token_rows.h"
@@ -12,6 +13,7 @@ namespace sparkv {
 namespace {
 
 constexpr double kRidge = 3e-3;  // of a Gram matrix's mean diagonal
+constexpr double kMaxRidge = 10;
 
 }  // namespace
 
@@ -127,11 +129,20 @@ KvMoments::Normal KvMoments::NormalEquations(uint32_t layer, const Inputs& input
 }
 
 absl::StatusOr<Matrix64> KvMoments::Fit(const Normal& normal) const {
-  Matrix64 gram = normal.gram;
   const size_t n = normal.features;
-  const double add = kRidge * Trace(gram, n) / static_cast<double>(n);
-  for (size_t i = 0; i < n; ++i) gram[i * n + i] += add;
-  return linalg::SolveSpd(gram, n, normal.cross, wide_);
+  const double mean = Trace(normal.gram, n) / static_cast<double>(n);
+  absl::StatusOr<Matrix64> fit;
+  // Few tokens leave a matrix that rounding makes indefinite: they can't bear more than a rough
+  // fit.
+  for (double ridge = kRidge; ridge < kMaxRidge; ridge *= 10) {
+    Matrix64 gram = normal.gram;
+    for (size_t i = 0; i < n; ++i) gram[i * n + i] += ridge * mean;
+    fit = linalg::SolveSpd(gram, n, normal.cross, wide_);
+    if (fit.ok()) return fit;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("a prediction from ", n, " values cannot be fitted to ", tokens_,
+                   " tokens; give more text: ", fit.status().message()));
 }
 
 Matrix64 KvMoments::Residual(uint32_t layer, const Normal& normal,

@@ -37,7 +37,7 @@ const CalibrationOptions kOptions{
 }  // namespace
 
 TEST_CASE("A calibration gives the KL that was asked for, and the same profile again") {
-  const auto model = TinyModel("llama.gguf");
+  const auto model = TinyModel("llama");
   double last = 0;
   const auto first = Calibrate(model, Texts(), kOptions, {}, [&](double done, const std::string&) {
     CHECK(done >= last);
@@ -72,22 +72,22 @@ TEST_CASE("A calibration gives the KL that was asked for, and the same profile a
 }
 
 TEST_CASE("A calibration says what it cannot use, and ends when it is cancelled") {
-  const auto none = Calibrate(TinyModel("llama.gguf"), {}, kOptions, {}, {});
+  const auto none = Calibrate(TinyModel("llama"), {}, kOptions, {}, {});
   CHECK(absl::IsInvalidArgument(none.status()));
   // K of 16 values makes no group of 32, and d_model 48 is none for the embeddings.
-  const auto narrow = Calibrate(TinyModel("llama3.gguf"), Texts(), kOptions, {}, {});
+  const auto narrow = Calibrate(TinyModel("llama3"), Texts(), kOptions, {}, {});
   CHECK(absl::IsInvalidArgument(narrow.status()));
   CalibrationOptions predict = kOptions;
   predict.predict = true;
-  const auto embeddings = Calibrate(TinyModel("llama.gguf"), Texts(), predict, {}, {});
+  const auto embeddings = Calibrate(TinyModel("llama"), Texts(), predict, {}, {});
   CHECK(absl::IsInvalidArgument(embeddings.status()));
   CHECK(embeddings.status().message().find("d_model 48") != absl::string_view::npos);
   const auto small =
-      Calibrate(TinyModel("llama.gguf"), {std::vector<int32_t>(100, 5)}, kOptions, {}, {});
+      Calibrate(TinyModel("llama"), {std::vector<int32_t>(100, 5)}, kOptions, {}, {});
   CHECK(absl::IsInvalidArgument(small.status()));
 
   CancelToken cancel;
-  const auto cancelled = Calibrate(TinyModel("llama.gguf"), Texts(), kOptions, cancel,
+  const auto cancelled = Calibrate(TinyModel("llama"), Texts(), kOptions, cancel,
                                    [&](double done, const std::string&) {
                                      if (done > 0.3) cancel.Cancel();
                                    });
