@@ -37,16 +37,13 @@ class FaultHandler {
  private:
   static void Handle(int, siginfo_t* info, void*) {
     EmulatedBlock* const block = EmulatedBlock::Current();
-    std::string what = GuardedMemory::Describe(info->si_addr);
-    if (what.empty() && reinterpret_cast<uintptr_t>(info->si_addr) < kNearNull) {
-      what = absl::StrCat("address ", reinterpret_cast<uintptr_t>(info->si_addr));
-    }
-    if (block == nullptr || what.empty()) {
+    const GuardedMemory* const memory = GuardedMemory::Near(info->si_addr);
+    if (block == nullptr ||
+        (memory == nullptr && reinterpret_cast<uintptr_t>(info->si_addr) >= kNearNull)) {
       sigaction(SIGSEGV, &before, nullptr);  // comes again, to the handler from before
       return;
     }
-    what = absl::StrCat("an access to ", what);
-    block->Fail(std::move(what));
+    block->Fault(info->si_addr, memory);
   }
 
   static struct sigaction before;
