@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -82,7 +83,8 @@ const char* CudaEmulator::Launch(dim3 grid, dim3 block, size_t shared_bytes,
   }
   if (!failure_.empty()) return failure_.c_str();
 
-  const FaultHandler handler;
+  std::optional<FaultHandler> handler;
+  if (kFindsFaults) handler.emplace();
   std::mt19937_64 rng(seed_++);
   // Shared memory starts with other contents and lies at the other edge in another order.
   const auto edge =
