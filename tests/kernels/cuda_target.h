@@ -44,7 +44,8 @@ class CudaTarget {
   virtual void Clear() = 0;
 };
 
-// One for each order.
+// One for each order; in ascending order only where the CPU is not x86-64, none with
+// SPARKV_SIMD=scalar.
 std::vector<std::unique_ptr<CudaTarget>> EmulatedTargets();
 
 // nullptr, and why, when there is no GPU or the build has no CUDA kernels.

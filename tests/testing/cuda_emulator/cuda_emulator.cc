@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -37,16 +38,13 @@ class FaultHandler {
  private:
   static void Handle(int, siginfo_t* info, void*) {
     EmulatedBlock* const block = EmulatedBlock::Current();
-    std::string what = GuardedMemory::Describe(info->si_addr);
-    if (what.empty() && reinterpret_cast<uintptr_t>(info->si_addr) < kNearNull) {
-      what = absl::StrCat("address ", reinterpret_cast<uintptr_t>(info->si_addr));
-    }
-    if (block == nullptr || what.empty()) {
+    const GuardedMemory* const memory = GuardedMemory::Near(info->si_addr);
+    if (block == nullptr ||
+        (memory == nullptr && reinterpret_cast<uintptr_t>(info->si_addr) >= kNearNull)) {
       sigaction(SIGSEGV, &before, nullptr);  // comes again, to the handler from before
       return;
     }
-    what = absl::StrCat("an access to ", what);
-    block->Fail(std::move(what));
+    block->Fault(info->si_addr, memory);
   }
 
   static struct sigaction before;
@@ -85,7 +83,8 @@ const char* CudaEmulator::Launch(dim3 grid, dim3 block, size_t shared_bytes,
   }
   if (!failure_.empty()) return failure_.c_str();
 
-  const FaultHandler handler;
+  std::optional<FaultHandler> handler;
+  if (kFindsFaults) handler.emplace();
   std::mt19937_64 rng(seed_++);
   // Shared memory starts with other contents and lies at the other edge in another order.
   const auto edge =

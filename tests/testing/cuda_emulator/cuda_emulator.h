@@ -19,6 +19,7 @@
 #include <type_traits>
 
 #include "kernels/cuda_stream.h"
+#include "tests/testing/cuda_emulator/sanitizers.h"
 
 struct dim3 {
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
@@ -48,6 +49,12 @@ enum class ThreadOrder { kAscending, kDescending, kShuffled };
 // One launch at a time in a process, from any thread.
 class CudaEmulator {
  public:
+#ifdef SPARKV_THREAD_SANITIZER
+  static constexpr bool kFindsFaults = false;  // its handler of signals can't be left by a switch
+#else
+  static constexpr bool kFindsFaults = true;  // else a fault ends the program
+#endif
+
   explicit CudaEmulator(ThreadOrder order, uint64_t seed = 0);
 
   // To be given to a kernel's launcher.

@@ -65,6 +65,12 @@ std::string EmulatedBlock::Run() {
   running_ = order_[0];
   threadIdx = IndexOf(running_);
   Fiber::Switch(&Launcher(), Fibers()[running_].get());
+  if (faulted_) {
+    SetFailure(absl::StrCat("an access to ",
+                            fault_memory_ != nullptr
+                                ? fault_memory_->Describe(fault_)
+                                : absl::StrCat("address ", reinterpret_cast<uintptr_t>(fault_))));
+  }
   if (exception_) std::rethrow_exception(exception_);
   if (failure_.empty()) {
     for (const auto& [key, memory] : shared_) {
@@ -224,9 +230,21 @@ void EmulatedBlock::FailWithAll(const char* what) {
   Fail(std::move(text));
 }
 
-void EmulatedBlock::Fail(std::string what) {
+void EmulatedBlock::SetFailure(const std::string& what) {
   failure_ = absl::StrCat("block ", Text(blockIdx), ", thread ", Text(threadIdx), ": ", what);
+}
+
+void EmulatedBlock::Fail(std::string what) {
+  SetFailure(what);
   std::string().swap(what);  // what is on this stack is never destroyed
+  Fiber::Switch(Fibers()[running_].get(), &Launcher(), true);
+  __builtin_unreachable();
+}
+
+void EmulatedBlock::Fault(const void* address, const GuardedMemory* memory) {
+  faulted_ = true;
+  fault_ = address;
+  fault_memory_ = memory;
   Fiber::Switch(Fibers()[running_].get(), &Launcher(), true);
   __builtin_unreachable();
 }

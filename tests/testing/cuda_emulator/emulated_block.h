@@ -43,6 +43,8 @@ class EmulatedBlock {
   // Ends the block. The caller's stack is left as it is: no destructor runs, so that strings must
   // have been moved into the call.
   [[noreturn]] void Fail(std::string what);
+  // The same for an access to `address`, in memory or near null. Allocates nothing.
+  [[noreturn]] void Fault(const void* address, const GuardedMemory* memory);
 
  private:
   enum class State { kRunnable, kAtBarrier, kInWarp, kReturned };
@@ -64,6 +66,7 @@ class EmulatedBlock {
   void SetRunnable(unsigned thread, bool runnable);
   void RunNext();
   std::string WhereAll() const;
+  void SetFailure(const std::string& what);
   [[noreturn]] void FailWithAll(const char* what);
 
   const std::vector<unsigned>& order_;
@@ -79,6 +82,9 @@ class EmulatedBlock {
   unsigned running_ = 0;
   unsigned at_barrier_ = 0, returned_ = 0;
   std::string failure_;
+  bool faulted_ = false;
+  const void* fault_ = nullptr;
+  const GuardedMemory* fault_memory_ = nullptr;
   std::exception_ptr exception_;
 };
 

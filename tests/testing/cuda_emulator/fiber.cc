@@ -9,20 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SPARKV_ADDRESS_SANITIZER
-#endif
-#if __has_feature(thread_sanitizer)
-#define SPARKV_THREAD_SANITIZER
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define SPARKV_ADDRESS_SANITIZER
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define SPARKV_THREAD_SANITIZER
-#endif
+#include "tests/testing/cuda_emulator/sanitizers.h"
 
 #ifdef SPARKV_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>

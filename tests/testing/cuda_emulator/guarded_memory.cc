@@ -86,14 +86,17 @@ bool GuardedMemory::SlackIntact() const {
          std::memcmp(data_ + bytes_, pattern.data(), page_bytes_ - before - bytes_) == 0;
 }
 
-std::string GuardedMemory::Describe(const void* address) {
+const GuardedMemory* GuardedMemory::Near(const void* address) {
   const auto* const at = static_cast<const uint8_t*>(address);
   for (const auto& [pages, memory] : Existing()) {
-    if (at < pages - Page() || at >= pages + memory->page_bytes_ + Page()) continue;
-    return absl::StrCat("byte ", at - memory->data_, " of '", memory->name_, "' (", memory->bytes_,
-                        " bytes)");
+    if (at >= pages - Page() && at < pages + memory->page_bytes_ + Page()) return memory;
   }
-  return {};
+  return nullptr;
+}
+
+std::string GuardedMemory::Describe(const void* address) const {
+  return absl::StrCat("byte ", static_cast<const uint8_t*>(address) - data_, " of '", name_, "' (",
+                      bytes_, " bytes)");
 }
 
 std::string GuardedMemory::Damaged() {

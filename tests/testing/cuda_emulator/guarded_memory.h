@@ -28,9 +28,12 @@ class GuardedMemory {
   // False when the pattern around the memory was written over.
   bool SlackIntact() const;
 
-  // "byte 12 of 'words' (12 bytes)", for an address in the pages around some memory that exists
-  // now; else empty.
-  static std::string Describe(const void* address);
+  // The memory that exists now in whose pages or the two around them an address lies; else nullptr.
+  // Allocates nothing.
+  static const GuardedMemory* Near(const void* address);
+
+  // "byte 12 of 'words' (12 bytes)"
+  std::string Describe(const void* address) const;
 
   // The name of some memory whose pattern was written over, or empty.
   static std::string Damaged();

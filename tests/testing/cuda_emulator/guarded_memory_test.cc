@@ -36,10 +36,12 @@ TEST_CASE("guarded memory tells of writes beside it and names what lies at an ad
     memory.data()[at] = before;
     CHECK(memory.SlackIntact());
   }
-  CHECK(GuardedMemory::Describe(memory.data() + 12) == "byte 12 of 'some words' (100 bytes)");
-  CHECK(GuardedMemory::Describe(memory.data() - 1) == "byte -1 of 'some words' (100 bytes)");
-  CHECK(GuardedMemory::Describe(memory.data() + 120) == "byte 120 of 'some words' (100 bytes)");
-  CHECK(GuardedMemory::Describe(&memory).empty());
+  CHECK(memory.Describe(memory.data() + 12) == "byte 12 of 'some words' (100 bytes)");
+  CHECK(memory.Describe(memory.data() - 1) == "byte -1 of 'some words' (100 bytes)");
+  CHECK(memory.Describe(memory.data() + 120) == "byte 120 of 'some words' (100 bytes)");
+  CHECK(GuardedMemory::Near(&memory) == nullptr);
+  for (const int at : {-1, 0, 99, 120, 4096})
+    CHECK(GuardedMemory::Near(memory.data() + at) == &memory);
 }
 
 TEST_CASE("guarded memory used again starts as new") {
