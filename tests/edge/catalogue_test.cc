@@ -6,23 +6,10 @@
 #include <fstream>
 
 #include "tests/catch.h"
+#include "tests/testing/temp_folder.h"
 
 namespace sparkv {
 namespace {
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "sparkv-test-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 CatalogueEntry Entry(uint8_t first, const std::string& name) {
   CatalogueEntry entry;
@@ -40,14 +27,14 @@ CatalogueEntry Entry(uint8_t first, const std::string& name) {
   return entry;
 }
 
-std::unique_ptr<Catalogue> Open(const Folder& folder) {
+std::unique_ptr<Catalogue> Open(const testing::TempFolder& folder) {
   auto catalogue = Catalogue::Open(folder.path());
   REQUIRE(catalogue.ok());
   return *std::move(catalogue);
 }
 
 TEST_CASE("entries survive a restart with every field") {
-  Folder folder;
+  testing::TempFolder folder;
   REQUIRE(Open(folder)->Put(Entry(1, "one")).ok());
   const auto entry = Open(folder)->Resolve("one");
   REQUIRE(entry.ok());
@@ -66,7 +53,7 @@ TEST_CASE("entries survive a restart with every field") {
 }
 
 TEST_CASE("a reference is a name, an id or a unique prefix") {
-  Folder folder;
+  testing::TempFolder folder;
   auto catalogue = Open(folder);
   REQUIRE(catalogue->Put(Entry(0x10, "one")).ok());
   REQUIRE(catalogue->Put(Entry(0x20, "two")).ok());
@@ -83,7 +70,7 @@ TEST_CASE("a reference is a name, an id or a unique prefix") {
 }
 
 TEST_CASE("a name belongs to one content") {
-  Folder folder;
+  testing::TempFolder folder;
   auto catalogue = Open(folder);
   REQUIRE(catalogue->Put(Entry(1, "doc")).ok());
   CHECK(catalogue->Put(Entry(1, "doc")).ok());
@@ -96,7 +83,7 @@ TEST_CASE("a name belongs to one content") {
 }
 
 TEST_CASE("removing a name keeps the other names of the context, and removing the id takes all") {
-  Folder folder;
+  testing::TempFolder folder;
   auto catalogue = Open(folder);
   REQUIRE(catalogue->Put(Entry(1, "a")).ok());
   REQUIRE(catalogue->Put(Entry(1, "b")).ok());
@@ -114,7 +101,7 @@ TEST_CASE("removing a name keeps the other names of the context, and removing th
 }
 
 TEST_CASE("broken files are named and skipped, never deleted") {
-  Folder folder;
+  testing::TempFolder folder;
   std::string path;
   {
     auto catalogue = Open(folder);
@@ -151,7 +138,7 @@ TEST_CASE("any damage to a file is an error, not a crash") {
 }
 
 TEST_CASE("the list has the newest first") {
-  Folder folder;
+  testing::TempFolder folder;
   auto catalogue = Open(folder);
   REQUIRE(catalogue->Put(Entry(1, "old")).ok());
   REQUIRE(catalogue->Put(Entry(9, "new")).ok());

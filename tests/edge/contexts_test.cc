@@ -16,7 +16,7 @@ namespace sparkv {
 namespace {
 
 using testing::Document;
-using testing::TestFolder;
+using testing::TempFolder;
 using testing::TestModel;
 
 std::string Bytes(const Digest& digest) { return std::string(AsStringView(digest)); }
@@ -70,7 +70,7 @@ class FakeServer final : public v1::KvCache::Service {
 };
 
 struct Rig {
-  TestFolder folder;
+  TempFolder folder;
   FakeServer server;
   std::shared_ptr<const Model> model = Model::Load(TestModel()).value();
   std::unique_ptr<ProfileStore> profiles;

@@ -18,25 +18,9 @@
 #include "sparkv/v1/edge.grpc.pb.h"
 #include "tests/catch.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/temp_folder.h"
 
 namespace sparkv::testing {
-
-class TestFolder {
- public:
-  TestFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "sparkv-test-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~TestFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 struct Answer {
   absl::Status status;
@@ -145,7 +129,7 @@ class BackgroundAsk {
 };
 
 // A daemon without a server on a free port, its contexts in `folder`.
-inline EdgeConfig LocalConfig(const TestFolder& folder) {
+inline EdgeConfig LocalConfig(const TempFolder& folder) {
   EdgeConfig config;
   config.listen = "127.0.0.1:0";
   config.model = TestModel();

@@ -10,15 +10,15 @@ using testing::Document;
 using testing::LocalConfig;
 using testing::Prose;
 using testing::Question;
+using testing::TempFolder;
 using testing::TestDaemon;
-using testing::TestFolder;
 
 bool HasToken(const v1::GenerateResponse& response) { return response.has_token(); }
 bool HasQueued(const v1::GenerateResponse& response) { return response.has_queued(); }
 
 TEST_CASE("a context is computed once, then asked from memory") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   TestDaemon edge(LocalConfig(folder));
   const auto added = edge.Add(Document("doc", Prose(30)));
   REQUIRE_OK(added);
@@ -56,7 +56,7 @@ TEST_CASE("a context is computed once, then asked from memory") {
 
 TEST_CASE("the daemon's contexts survive a restart, and a name taken by other content is refused") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   std::string id;
   {
     TestDaemon edge(LocalConfig(folder));
@@ -84,7 +84,7 @@ TEST_CASE("the daemon's contexts survive a restart, and a name taken by other co
 
 TEST_CASE("bad requests get their code and a sentence") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   TestDaemon edge(LocalConfig(folder));
   const auto code = [&](const v1::GenerateRequest& request) {
     return edge.Ask(request).status.code();
@@ -132,7 +132,7 @@ TEST_CASE("bad requests get their code and a sentence") {
 
 TEST_CASE("a stop string ends the answer before it, log probabilities come with each token") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   TestDaemon edge(LocalConfig(folder));
   v1::GenerateRequest request = Question("", "Count: one, two, three, four,", 24);
   request.set_raw(true);
@@ -158,7 +158,7 @@ TEST_CASE("a stop string ends the answer before it, log probabilities come with 
 
 TEST_CASE("a seed repeats a sampled answer") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   TestDaemon edge(LocalConfig(folder));
   v1::GenerateRequest request = Question("", "Tell me a story.", 12);
   request.mutable_sampling()->set_temperature(1.5f);
@@ -173,7 +173,7 @@ TEST_CASE("a seed repeats a sampled answer") {
 
 TEST_CASE("turns of a chat follow each other, from KV memory or without it") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   TestDaemon edge(LocalConfig(folder));
   REQUIRE_OK(edge.Add(Document("doc", Prose(10))));
   std::vector<int32_t> ids[2];
@@ -203,7 +203,7 @@ TEST_CASE("turns of a chat follow each other, from KV memory or without it") {
 
 TEST_CASE("a raw context with an empty raw question continues the text itself") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   TestDaemon edge(LocalConfig(folder));
   const std::string text = "The first law of thermodynamics states that";
   v1::AddContextRequest document = Document("raw", text);
@@ -225,7 +225,7 @@ TEST_CASE("a raw context with an empty raw question continues the text itself") 
 TEST_CASE(
     "a context that can never fit KV memory is refused, and others are evicted for a new one") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   EdgeConfig config = LocalConfig(folder);
   config.session.kv_budget_bytes = uint64_t{640} * 23040;  // 640 tokens
   TestDaemon edge(config);
@@ -245,7 +245,7 @@ TEST_CASE(
 
 TEST_CASE("the queue reports positions, refuses when full, and lets go of cancelled requests") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   EdgeConfig config = LocalConfig(folder);
   config.session.max_queue = 1;
   TestDaemon edge(config);
@@ -270,7 +270,7 @@ TEST_CASE("the queue reports positions, refuses when full, and lets go of cancel
 
 TEST_CASE("a client that goes away ends a prefill, and nothing of it stays") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   TestDaemon edge(LocalConfig(folder));
   REQUIRE_OK(edge.Add(Document("doc", Prose(120))));
   const Answer answer =
@@ -286,7 +286,7 @@ TEST_CASE("a client that goes away ends a prefill, and nothing of it stays") {
 
 TEST_CASE("stopping the daemon ends what runs and what waits, as Unavailable") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   TestDaemon edge(LocalConfig(folder));
   v1::GenerateRequest endless = Question("", "Go on for ever.", 8000);
   endless.set_ignore_eos(true);
@@ -303,13 +303,13 @@ TEST_CASE("stopping the daemon ends what runs and what waits, as Unavailable") {
 
 TEST_CASE("a Unix socket works, and a taken folder and a taken or malformed address are errors") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   EdgeConfig config = LocalConfig(folder);
   config.listen = "unix:" + folder.path() + "/edge.sock";
   TestDaemon edge(config);
   CHECK(edge.Status().context_length() == 8192);
   CHECK(edge.Status().server_state() == "none");
-  TestFolder other;
+  TempFolder other;
   EdgeConfig same = config;
   same.data_dir = other.path();
   CHECK(EdgeDaemon::Start(same).status().code() == absl::StatusCode::kFailedPrecondition);
@@ -319,7 +319,7 @@ TEST_CASE("a Unix socket works, and a taken folder and a taken or malformed addr
   const absl::Status taken = EdgeDaemon::Start(LocalConfig(other)).status();
   CHECK(taken.code() == absl::StatusCode::kFailedPrecondition);
   CHECK(std::string(taken.message()).find("in use by another process") != std::string::npos);
-  TestFolder third;
+  TempFolder third;
   tcp.data_dir = third.path();
   tcp.listen = holder.daemon()->address();
   CHECK(EdgeDaemon::Start(tcp).status().code() == absl::StatusCode::kUnavailable);

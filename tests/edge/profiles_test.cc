@@ -17,6 +17,7 @@
 #include "edge/net/server_client.h"
 #include "tests/catch.h"
 #include "tests/testing/served_profile.h"
+#include "tests/testing/temp_folder.h"
 
 namespace sparkv {
 namespace {
@@ -81,19 +82,16 @@ auto SendAll(const std::string& bytes) {
 Digest DigestOf(const std::string& bytes) { return Sha256().Update(AsBytes(bytes)).Finish(); }
 
 struct Rig {
-  std::string folder;
+  testing::TempFolder folder;
   ProfileServer server;
   std::string bytes = ServedProfile({});
   Digest digest = DigestOf(bytes);
   ProfileStoreOptions options;
 
   Rig() {
-    folder = (fs::temp_directory_path() / "sparkv-profiles-XXXXXX").string();
-    REQUIRE(::mkdtemp(folder.data()) != nullptr);
-    options.folder = folder + "/profiles";
+    options.folder = folder.Path("profiles");
     options.first_retry = options.last_retry = absl::Milliseconds(1);
   }
-  ~Rig() { fs::remove_all(folder); }
   std::unique_ptr<ProfileStore> Open(bool with_server = true) {
     auto store = ProfileStore::Open(options, with_server ? server.fetcher() : nullptr);
     REQUIRE_OK(store);

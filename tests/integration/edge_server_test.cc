@@ -20,8 +20,8 @@ using testing::LocalConfig;
 using testing::Prose;
 using testing::Question;
 using testing::ServerProcess;
+using testing::TempFolder;
 using testing::TestDaemon;
-using testing::TestFolder;
 using testing::TestModel;
 
 constexpr char kQuestion[] = "Which thing was repaired by the keeper?";
@@ -38,7 +38,7 @@ v1::AddContextRequest Lossless(const std::string& name, const std::string& text)
 
 // What a daemon without a server answers.
 std::vector<int32_t> Truth(const std::string& text) {
-  TestFolder folder;
+  TempFolder folder;
   TestDaemon edge(LocalConfig(folder));
   REQUIRE_OK(edge.Add(Document("doc", text)));
   const Answer answer = edge.Ask(Question("doc", kQuestion));
@@ -57,7 +57,7 @@ TEST_CASE(
     "all policies give the same answer with the lossless codec, and a second question fetches "
     "nothing") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const std::string text = Prose(60);  // two columns, the last one short
   ServerProcess server(TestModel(), folder.path() + "/server");
   EdgeConfig config = EdgeWithServer(folder, server.address());
@@ -105,7 +105,7 @@ TEST_CASE(
 
 TEST_CASE("what is loaded serves a request unless it is worse than asked for") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   ServerProcess server(TestModel(), folder.path() + "/server");
   TestDaemon edge(EdgeWithServer(folder, server.address()));
   const auto added = edge.Add(Document("doc", Prose(12)));
@@ -145,7 +145,7 @@ TEST_CASE("what is loaded serves a request unless it is worse than asked for") {
 
 TEST_CASE("slo_ms chooses the level of policy stream") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   ServerProcess server(TestModel(), folder.path() + "/server");
   TestDaemon edge(EdgeWithServer(folder, server.address()));
   REQUIRE_OK(edge.Add(Document("doc", Prose(12))));
@@ -166,7 +166,7 @@ TEST_CASE("slo_ms chooses the level of policy stream") {
 
 TEST_CASE("no server at the address: contexts are kept here and computed here") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const std::string text = Prose(12);
   TestDaemon edge(EdgeWithServer(folder, "127.0.0.1:1"));  // nothing listens there
   const auto added = edge.Add(Document("doc", text));
@@ -188,7 +188,7 @@ TEST_CASE("no server at the address: contexts are kept here and computed here") 
 
 TEST_CASE("the server is killed in mid-stream") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const std::string text = Prose(30);
   auto server = std::make_unique<ServerProcess>(TestModel(), folder.path() + "/server");
   EdgeConfig config = EdgeWithServer(folder, server->address());
@@ -219,7 +219,7 @@ TEST_CASE("the server is killed in mid-stream") {
 
 TEST_CASE("stored bytes are damaged: the block is computed here") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const std::string text = Prose(15);
   ServerProcess server(TestModel(), folder.path() + "/server");
   TestDaemon edge(EdgeWithServer(folder, server.address()));
@@ -247,7 +247,7 @@ TEST_CASE("stored bytes are damaged: the block is computed here") {
 
 TEST_CASE("a frame is damaged on its way") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const std::string text = Prose(15);
   ServerProcess server(TestModel(), folder.path() + "/server");
   testing::FlippingRelay relay(server.address());
@@ -264,7 +264,7 @@ TEST_CASE("a frame is damaged on its way") {
 
 TEST_CASE("the server has another model") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const std::string text = Prose(12);
   // The same file but for one bit of the last weight.
   const std::string other = folder.path() + "/other.gguf";
@@ -293,7 +293,7 @@ TEST_CASE("the server has another model") {
 
 TEST_CASE("the daemon's model was exchanged: its old contexts are refused with a reason") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   {
     TestDaemon edge(LocalConfig(folder));
     REQUIRE_OK(edge.Add(Document("doc", Prose(2))));
@@ -315,7 +315,7 @@ TEST_CASE("the daemon's model was exchanged: its old contexts are refused with a
 
 TEST_CASE("the server lost the context, and a context that only the server has is found there") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const std::string text = Prose(12);
   ServerProcess server(TestModel(), folder.path() + "/server");
   std::string id;
@@ -327,7 +327,7 @@ TEST_CASE("the server lost the context, and a context that only the server has i
   }
   const std::vector<int32_t> truth = Truth(text);
   {
-    TestFolder elsewhere;
+    TempFolder elsewhere;
     TestDaemon edge(EdgeWithServer(elsewhere, server.address()));
     const Answer answer = edge.Ask(Ask(v1::POLICY_STREAM));  // by name
     REQUIRE_OK(answer.status);
@@ -351,7 +351,7 @@ TEST_CASE("the server lost the context, and a context that only the server has i
 
 TEST_CASE("TLS: the right roots stream, wrong ones compute here") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const testing::TestCertificate files = testing::MakeTestCertificate(folder.path(), "server");
   const testing::TestCertificate wrong = testing::MakeTestCertificate(folder.path(), "wrong");
   ServerProcess server(TestModel(), folder.path() + "/server",
@@ -378,7 +378,7 @@ TEST_CASE("TLS: the right roots stream, wrong ones compute here") {
 
 TEST_CASE("a client that goes away ends the stream, and nothing of it stays") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   ServerProcess server(TestModel(), folder.path() + "/server");
   EdgeConfig config = EdgeWithServer(folder, server.address());
   config.shaped = true;
@@ -410,7 +410,7 @@ std::string ModelProfile(uint64_t seed, bool other_model = false, float most_pre
   return testing::ServedProfile(options);
 }
 
-std::string FileWith(const TestFolder& folder, const std::string& name, const std::string& bytes) {
+std::string FileWith(const TempFolder& folder, const std::string& name, const std::string& bytes) {
   const std::string path = folder.path() + "/" + name;
   std::ofstream(path, std::ios::binary) << bytes;
   return path;
@@ -429,7 +429,7 @@ void AwaitProfile(TestDaemon* edge) {
 
 TEST_CASE("Contexts travel as generic until the server's profile is here, then as aatc-pred") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const std::string bytes = ModelProfile(1);
   ServerProcess server(TestModel(), folder.path() + "/server",
                        {"--insecure", "--profile", FileWith(folder, "p.skvp", bytes)});
@@ -482,7 +482,7 @@ TEST_CASE("Contexts travel as generic until the server's profile is here, then a
 
 TEST_CASE("A context whose predictions need a streamed base is never split inside a column") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const std::string bytes = ModelProfile(1, /*other_model=*/false, /*most_predict=*/2.0f);
   ServerProcess server(TestModel(), folder.path() + "/server",
                        {"--insecure", "--profile", FileWith(folder, "p.skvp", bytes)});
@@ -509,7 +509,7 @@ TEST_CASE("A context whose predictions need a streamed base is never split insid
 
 TEST_CASE("A codec that the server has no profile of is refused by name, and not used otherwise") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   ServerProcess server(TestModel(), folder.path() + "/server");
   EdgeConfig config = EdgeWithServer(folder, server.address());
   config.contexts.codec = "aatc-pred";
@@ -527,7 +527,7 @@ TEST_CASE("A codec that the server has no profile of is refused by name, and not
 
 TEST_CASE("sparkv-server refuses a profile of another model and names both fingerprints") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const std::string file = FileWith(folder, "p.skvp", ModelProfile(1, /*other_model=*/true));
   auto process = cli::Subprocess::Start(
       {testing::BuiltProgram("server/sparkv-server"), "--listen", "127.0.0.1:0", "--model",

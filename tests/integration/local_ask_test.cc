@@ -16,7 +16,7 @@ namespace sparkv {
 namespace {
 
 using testing::BuiltProgram;
-using testing::TestFolder;
+using testing::TempFolder;
 using testing::TestModel;
 
 struct Run {
@@ -45,7 +45,7 @@ nlohmann::json Goldens() {
 
 TEST_CASE("ask --local reproduces the golden greedy ids") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   const nlohmann::json goldens = Goldens();
   for (const char* name : {"p1", "p2", "p3", "p4", "p5"}) {
     const nlohmann::json& golden = goldens.at(name);
@@ -78,7 +78,7 @@ TEST_CASE("special tokens in a prompt are parsed only when asked for") {
 
 TEST_CASE("contexts, questions and errors through --local with a kept folder") {
   SPARKV_NEED_MODEL();
-  TestFolder folder;
+  TempFolder folder;
   std::ofstream(folder.path() + "/doc.txt") << testing::Prose(5);
   const std::string local =
       " --local --model " + TestModel() + " --data-dir " + folder.path() + "/data";

@@ -47,7 +47,7 @@ class ServerProcess {
 };
 
 // An edge with a server, TLS off.
-inline EdgeConfig EdgeWithServer(const TestFolder& folder, const std::string& server) {
+inline EdgeConfig EdgeWithServer(const TempFolder& folder, const std::string& server) {
   EdgeConfig config = LocalConfig(folder);
   config.data_dir = folder.path() + "/edge";
   config.server = server;

@@ -13,7 +13,7 @@ namespace sparkv {
 namespace {
 
 using testing::BuiltProgram;
-using testing::TestFolder;
+using testing::TempFolder;
 using testing::TestModel;
 using testing::TunLink;
 
@@ -67,7 +67,7 @@ TEST_CASE(
   REQUIRE_OK(link);
   // gRPC's threads must be born in the edge's namespace: this thread stays there.
   (*link)->Enter(0);
-  TestFolder folder;
+  TempFolder folder;
   std::unique_ptr<cli::Subprocess> server;
   (*link)->RunIn(1, [&] {
     auto started = cli::Subprocess::Start(

@@ -10,9 +10,9 @@ using testing::FakePrefiller;
 using testing::FakeProfile;
 using testing::FileWith;
 using testing::kWideGeometry;
-using testing::TempFolder;
 using testing::ServedProfile;
 using testing::ServedProfileOptions;
+using testing::TempFolder;
 
 bool Says(const absl::Status& status, const std::string& part) {
   return std::string(status.message()).find(part) != std::string::npos;
@@ -60,7 +60,7 @@ TEST_CASE("What is no profile of this model is refused with the file's name") {
   const FakePrefiller fake(kWideGeometry);
   const auto refused = [&](const std::vector<std::string>& files) {
     const absl::Status status = ServerCodecs::Create(files, fake, "").status();
-    CHECK(Says(status, folder.path));
+    CHECK(Says(status, folder.path()));
     return status;
   };
   ServedProfileOptions options = FakeProfile();
@@ -86,7 +86,7 @@ TEST_CASE("What is no profile of this model is refused with the file's name") {
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   CHECK(absl::IsDataLoss(refused({FileWith(folder, "damaged", bytes)})));
   CHECK(absl::IsDataLoss(refused({FileWith(folder, "empty", "")})));
-  CHECK(absl::IsNotFound(refused({folder.path + "/absent"})));
+  CHECK(absl::IsNotFound(refused({folder.path() + "/absent"})));
 }
 
 }  // namespace

@@ -72,10 +72,11 @@ TEST_CASE("D2: SIGKILL at every step of a write loses nothing that was acknowled
       if (child == 0) {
         ::close(pipe[0]);
         int step = 0;
-        WriteForEver(folder.path, evicting ? 3 * context_bytes : 0, pipe[1], [&](std::string_view) {
-          if (++step == kill_at) ::kill(::getpid(), SIGKILL);
-          return absl::OkStatus();
-        });
+        WriteForEver(folder.path(), evicting ? 3 * context_bytes : 0, pipe[1],
+                     [&](std::string_view) {
+                       if (++step == kill_at) ::kill(::getpid(), SIGKILL);
+                       return absl::OkStatus();
+                     });
       }
       ::close(pipe[1]);
       const int acknowledged = Acknowledged(pipe[0]);
@@ -84,7 +85,7 @@ TEST_CASE("D2: SIGKILL at every step of a write loses nothing that was acknowled
       REQUIRE(::waitpid(child, &status, 0) == child);
       REQUIRE(WIFSIGNALED(status));
       INFO("killed at step " << kill_at << (evicting ? " with a budget" : ""));
-      CheckAfterCrash(folder.path, acknowledged, evicting);
+      CheckAfterCrash(folder.path(), acknowledged, evicting);
     }
   }
 }
@@ -98,7 +99,7 @@ TEST_CASE("D2: SIGKILL from outside at any time loses nothing that was acknowled
     REQUIRE(child >= 0);
     if (child == 0) {
       ::close(pipe[0]);
-      WriteForEver(folder.path, 0, pipe[1], nullptr);
+      WriteForEver(folder.path(), 0, pipe[1], nullptr);
     }
     ::close(pipe[1]);
     int seen = 0;
@@ -113,7 +114,7 @@ TEST_CASE("D2: SIGKILL from outside at any time loses nothing that was acknowled
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     REQUIRE(WIFSIGNALED(status));
-    CheckAfterCrash(folder.path, std::max(seen, rest), false);
+    CheckAfterCrash(folder.path(), std::max(seen, rest), false);
   }
 }
 

@@ -96,7 +96,7 @@ inline ServedProfileOptions FakeProfile() {
 // Writes `bytes` to a file and returns its name.
 inline std::string FileWith(const TempFolder& folder, const std::string& name,
                             const std::string& bytes) {
-  const std::string path = folder.path + "/" + name;
+  const std::string path = folder.path() + "/" + name;
   std::ofstream(path, std::ios::binary) << bytes;
   return path;
 }

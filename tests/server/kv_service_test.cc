@@ -43,7 +43,7 @@ struct Rig {
 
   explicit Rig(KvServerOptions options = {}, const ClientTls& tls = {},
                const KvGeometry& geometry = testing::kTestGeometry) {
-    if (options.store.path.empty()) options.store.path = folder.path + "/store";
+    if (options.store.path.empty()) options.store.path = folder.path() + "/store";
     options.service.version = "test";
     auto prefiller = std::make_unique<FakePrefiller>(geometry);
     fake = prefiller.get();
@@ -181,7 +181,7 @@ void FetchAndCheck(Rig* rig, const Manifest& m, const std::vector<int32_t>& toke
 TEST_CASE(
     "Precompute, Lookup, Fetch of all items, decode: equal to the prefill, with and without TLS") {
   TempFolder certificates;
-  const auto files = testing::MakeTestCertificate(certificates.path, "server");
+  const auto files = testing::MakeTestCertificate(certificates.path(), "server");
   for (const bool tls : {false, true}) {
     KvServerOptions options;
     ClientTls client;
@@ -353,7 +353,7 @@ TEST_CASE("A corrupt item fails alone with DATA_LOSS, the stream goes on") {
   REQUIRE_OK(info);
   const Manifest m = *rig.Lookup(info->context_id());
   {
-    std::fstream file(testing::FileOf(rig.folder.path + "/store", m.context_id),
+    std::fstream file(testing::FileOf(rig.folder.path() + "/store", m.context_id),
                       std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(-1, std::ios::end);
     const char last = static_cast<char>(file.get());
@@ -529,11 +529,11 @@ TEST_CASE("An address that can't be listened on is an error with a sentence") {
   TempFolder folder;
   KvServerOptions options;
   options.listen = "256.1.1.1:0";
-  options.store.path = folder.path;
+  options.store.path = folder.path();
   const auto server = KvServer::Start(std::make_unique<FakePrefiller>(), options);
   CHECK(absl::IsUnavailable(server.status()));
   // The folder is free again.
-  CHECK(DiskStore::Open({.path = folder.path}).ok());
+  CHECK(DiskStore::Open({.path = folder.path()}).ok());
 }
 
 TEST_CASE("Many clients fetch, precompute and delete at once") {
@@ -632,7 +632,7 @@ TEST_CASE("A server with a profile says so, makes it the default and hands it ou
   REQUIRE(bytes.size() > 2 * kMaxProfileChunkBytes);
   KvServerOptions options;
   options.profiles = {testing::FileWith(folder, "p.skvp", bytes)};
-  options.store.path = folder.path + "/store";
+  options.store.path = folder.path() + "/store";
   std::string id, digest;
   {
     Rig rig(options, {}, tiny.geometry);
@@ -700,7 +700,7 @@ TEST_CASE("A profile of another model stops the server before it listens") {
   tiny.model_fingerprint[31] ^= 1;
   KvServerOptions options;
   options.profiles = {testing::FileWith(folder, "p.skvp", testing::ServedProfile(tiny))};
-  options.store.path = folder.path + "/store";
+  options.store.path = folder.path() + "/store";
   CHECK(absl::IsFailedPrecondition(
       KvServer::Start(std::make_unique<FakePrefiller>(testing::kWideGeometry), options).status()));
 }

@@ -31,7 +31,7 @@ TEST_CASE("A context precomputed by the real model holds the decoder's K/V, bit 
   CHECK((*chat)[0] == 1);  // <|im_start|>
 
   testing::TempFolder folder;
-  auto store = testing::OpenStore(folder.path);
+  auto store = testing::OpenStore(folder.path());
   const auto codecs = ServerCodecs::Create({}, prefiller, "");
   REQUIRE_OK(codecs);
   Precomputer precomputer(store.get(), &prefiller, codecs->get(), {});

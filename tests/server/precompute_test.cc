@@ -56,7 +56,7 @@ void CheckStored(Store* store, const Digest& id, const std::vector<int32_t>& tok
 TEST_CASE("A precomputed context holds the K/V of one prefill, bit for bit") {
   for (const uint32_t n : {1u, 1023u, 1024u, 1025u, 2500u}) {
     TempFolder folder;
-    auto store = OpenStore(folder.path);
+    auto store = OpenStore(folder.path());
     FakePrefiller fake;
     Precomputer precomputer(store.get(), &fake, &Codecs(), {});
     const std::vector<int32_t> tokens = TestTokens(5, n);
@@ -81,7 +81,7 @@ TEST_CASE("A precomputed context holds the K/V of one prefill, bit for bit") {
 
 TEST_CASE("The generic codec's context has the level sizes of its planes") {
   TempFolder folder;
-  auto store = OpenStore(folder.path);
+  auto store = OpenStore(folder.path());
   FakePrefiller fake;
   Precomputer precomputer(store.get(), &fake, &Codecs(), {});
   const auto record = precomputer.Run({TestTokens(5, 1100), "generic", ""}, kGoOn);
@@ -101,7 +101,7 @@ TEST_CASE("The generic codec's context has the level sizes of its planes") {
 
 TEST_CASE("Requests out of range are refused by name") {
   TempFolder folder;
-  auto store = OpenStore(folder.path);
+  auto store = OpenStore(folder.path());
   FakePrefiller fake;
   Precomputer precomputer(store.get(), &fake, &Codecs(), {.kv_budget_bytes = 64 * 32 * 20});
   CHECK(absl::IsInvalidArgument(precomputer.Run({{}, "f16", ""}, kGoOn).status()));
@@ -119,7 +119,7 @@ TEST_CASE(
     "An abandoned precompute keeps its finished columns and resumes at the first missing one") {
   for (const std::string codec : {"f16", "generic"}) {
     TempFolder folder;
-    auto store = OpenStore(folder.path);
+    auto store = OpenStore(folder.path());
     FakePrefiller fake;
     const std::vector<int32_t> tokens = TestTokens(5, 4000);
     {
@@ -158,7 +158,7 @@ TEST_CASE(
     if (codec == "f16") CheckStored(store.get(), record->id, tokens);
     // The same bytes as without an interruption.
     TempFolder other;
-    auto fresh = OpenStore(other.path);
+    auto fresh = OpenStore(other.path());
     FakePrefiller fake2;
     Precomputer straight(fresh.get(), &fake2, &Codecs(), {});
     REQUIRE_OK(straight.Run({tokens, codec, ""}, kGoOn));
@@ -175,7 +175,7 @@ TEST_CASE(
 
 TEST_CASE("A context that extends a stored one computes only its own columns") {
   TempFolder folder;
-  auto store = OpenStore(folder.path);
+  auto store = OpenStore(folder.path());
   FakePrefiller fake;
   Precomputer precomputer(store.get(), &fake, &Codecs(), {});
   std::vector<int32_t> tokens = TestTokens(5, 2048);
@@ -190,13 +190,13 @@ TEST_CASE("A context that extends a stored one computes only its own columns") {
 
 TEST_CASE("A stored column that is damaged is computed again") {
   TempFolder folder;
-  auto store = OpenStore(folder.path);
+  auto store = OpenStore(folder.path());
   FakePrefiller fake;
   Precomputer precomputer(store.get(), &fake, &Codecs(), {});
   std::vector<int32_t> tokens = TestTokens(5, 2048);
   const auto first = precomputer.Run({tokens, "f16", ""}, kGoOn);
   REQUIRE_OK(first);
-  const std::string path = testing::FileOf(folder.path, store->GetContext(first->id)->columns[0]);
+  const std::string path = testing::FileOf(folder.path(), store->GetContext(first->id)->columns[0]);
   {
     std::FILE* f = std::fopen(path.c_str(), "r+b");
     REQUIRE(f != nullptr);
@@ -214,7 +214,7 @@ TEST_CASE("A stored column that is damaged is computed again") {
 
 TEST_CASE("Two equal requests share one run, and the run ends only when the last has left") {
   TempFolder folder;
-  auto store = OpenStore(folder.path);
+  auto store = OpenStore(folder.path());
   FakePrefiller fake;
   absl::Notification joined;
   fake.on_prefill = [&](uint32_t) { joined.WaitForNotification(); };
@@ -245,7 +245,7 @@ TEST_CASE("Two equal requests share one run, and the run ends only when the last
 
 TEST_CASE("Stop ends waiting and running precomputes with Unavailable") {
   TempFolder folder;
-  auto store = OpenStore(folder.path);
+  auto store = OpenStore(folder.path());
   FakePrefiller fake;
   Precomputer precomputer(store.get(), &fake, &Codecs(), {});
   absl::Notification running;
@@ -275,7 +275,7 @@ TEST_CASE("Stop ends waiting and running precomputes with Unavailable") {
 
 TEST_CASE("A disk without room ends a precompute with ResourceExhausted, and the next one works") {
   TempFolder folder;
-  auto store = OpenStore(folder.path, 20000);
+  auto store = OpenStore(folder.path(), 20000);
   FakePrefiller fake;
   Precomputer precomputer(store.get(), &fake, &Codecs(), {});
   const auto big = precomputer.Run({TestTokens(5, 8000), "f16", ""}, kGoOn);
@@ -293,7 +293,7 @@ TEST_CASE(
   const auto codecs = ServerCodecs::Create({file}, fake, "");
   REQUIRE_OK(codecs);
   const ServerCodec* codec = (*codecs)->Find("aatc-pred").value();
-  auto store = OpenStore(folder.path + "/store");
+  auto store = OpenStore(folder.path() + "/store");
   Precomputer precomputer(store.get(), &fake, codecs->get(), {.encode_threads = 3});
   const std::vector<int32_t> tokens = TestTokens(5, 2100);
   // The first column alone, then the rest.
@@ -311,7 +311,7 @@ TEST_CASE(
   CHECK(m.item(0, 0, 0).bytes == 2);  // layer 0 is never sent
   CHECK_FALSE(m.needs_streamed_base);
 
-  auto straight_store = OpenStore(folder.path + "/straight");
+  auto straight_store = OpenStore(folder.path() + "/straight");
   FakePrefiller fake2(testing::kWideGeometry);
   Precomputer straight(straight_store.get(), &fake2, codecs->get(), {});
   const auto once = straight.Run({tokens, "aatc-pred", ""}, kGoOn);
@@ -357,7 +357,7 @@ TEST_CASE("A context whose predictions carry errors upwards says so in its manif
   TempFolder folder;
   FakePrefiller fake(testing::kWideGeometry);
   testing::ServedProfileOptions options = testing::FakeProfile();
-  auto store = OpenStore(folder.path + "/store");
+  auto store = OpenStore(folder.path() + "/store");
   for (const float most : {0.1f, 2.0f}) {
     options.most_predict = most;
     const std::string file = testing::FileWith(folder, "profile", testing::ServedProfile(options));
@@ -376,7 +376,7 @@ TEST_CASE("Another profile makes another context, and a codec without its profil
   TempFolder folder;
   FakePrefiller fake(testing::kWideGeometry);
   testing::ServedProfileOptions options = testing::FakeProfile();
-  auto store = OpenStore(folder.path + "/store");
+  auto store = OpenStore(folder.path() + "/store");
   std::set<Digest> ids;
   for (const uint64_t seed : {1, 2}) {
     options.seed = seed;

@@ -16,22 +16,9 @@
 #include "common/kv/context_id.h"
 #include "server/disk_store.h"
 #include "tests/catch.h"
+#include "tests/testing/temp_folder.h"
 
 namespace sparkv::testing {
-
-struct TempFolder {
-  std::string path;
-  TempFolder() {
-    const char* base = std::getenv("TMPDIR");
-    std::string name = std::string(base != nullptr ? base : "/tmp") + "/sparkv_store_XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~TempFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path, error);
-  }
-};
 
 inline const KvGeometry kTestGeometry{2, 1, 4, KvDtype::kF16};
 

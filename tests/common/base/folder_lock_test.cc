@@ -7,17 +7,10 @@
 #include <filesystem>
 
 #include "tests/catch.h"
+#include "tests/testing/temp_folder.h"
 
 namespace sparkv {
 namespace {
-
-struct TempDir {
-  TempDir() : path((std::filesystem::temp_directory_path() / "sparkv-lock-XXXXXX").string()) {
-    REQUIRE(mkdtemp(path.data()) != nullptr);
-  }
-  ~TempDir() { std::filesystem::remove_all(path); }
-  std::string path;
-};
 
 // Whether another process can take the lock.
 bool FreeForOthers(const std::string& folder) {
@@ -29,24 +22,24 @@ bool FreeForOthers(const std::string& folder) {
 }
 
 TEST_CASE("a folder has one holder at a time, in this process and in others") {
-  TempDir dir;
+  testing::TempFolder dir;
   {
-    const auto first = FolderLock::Take(dir.path);
+    const auto first = FolderLock::Take(dir.path());
     REQUIRE_OK(first);
-    const auto second = FolderLock::Take(dir.path);
+    const auto second = FolderLock::Take(dir.path());
     CHECK(second.status().code() == absl::StatusCode::kFailedPrecondition);
-    CHECK(std::string(second.status().message()).find(dir.path) != std::string::npos);
-    CHECK_FALSE(FreeForOthers(dir.path));
+    CHECK(std::string(second.status().message()).find(dir.path()) != std::string::npos);
+    CHECK_FALSE(FreeForOthers(dir.path()));
   }
-  CHECK(FreeForOthers(dir.path));
-  REQUIRE_OK(FolderLock::Take(dir.path));
+  CHECK(FreeForOthers(dir.path()));
+  REQUIRE_OK(FolderLock::Take(dir.path()));
 }
 
 TEST_CASE("an absent folder and a link in the lock's place are errors") {
-  TempDir dir;
-  CHECK(FolderLock::Take(dir.path + "/absent").status().code() == absl::StatusCode::kNotFound);
-  std::filesystem::create_symlink("/dev/null", dir.path + "/lock");
-  CHECK_FALSE(FolderLock::Take(dir.path).ok());
+  testing::TempFolder dir;
+  CHECK(FolderLock::Take(dir.path() + "/absent").status().code() == absl::StatusCode::kNotFound);
+  std::filesystem::create_symlink("/dev/null", dir.path() + "/lock");
+  CHECK_FALSE(FolderLock::Take(dir.path()).ok());
 }
 
 }  // namespace

@@ -13,21 +13,9 @@
 #include "common/llm/decoder.h"
 #include "common/llm/model.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/temp_folder.h"
 
 namespace sparkv::testing {
-
-// A folder that goes with the object.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::string Path(std::string_view name) const { return path_ + "/" + std::string(name); }
-
- private:
-  std::string path_;
-};
 
 std::string ReadAll(const std::string& path);
 void WriteAll(const std::string& path, std::string_view bytes);

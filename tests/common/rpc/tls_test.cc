@@ -9,18 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "tests/catch.h"
 #include "tests/common/rpc/test_certificate.h"
+#include "tests/testing/temp_folder.h"
 
 namespace sparkv {
 namespace {
-
-struct TempFolder {
-  std::string path;
-  TempFolder() {
-    char name[] = "/tmp/sparkv_tls_XXXXXX";
-    path = ::mkdtemp(name);
-  }
-  ~TempFolder() { std::filesystem::remove_all(path); }
-};
 
 struct TestServer {
   std::unique_ptr<grpc::Server> server;
@@ -53,9 +45,9 @@ struct TestServer {
 };
 
 TEST_CASE("A client with the right root reaches a TLS server, and others don't") {
-  TempFolder folder;
-  const auto ours = testing::MakeTestCertificate(folder.path, "ours");
-  const auto other = testing::MakeTestCertificate(folder.path, "other");
+  testing::TempFolder folder;
+  const auto ours = testing::MakeTestCertificate(folder.path(), "ours");
+  const auto other = testing::MakeTestCertificate(folder.path(), "other");
   TestServer server({ours.certificate, ours.key});
   CHECK(server.Reaches({.enabled = true, .ca_file = ours.certificate}, 20));
   CHECK_FALSE(server.Reaches({.enabled = true, .ca_file = other.certificate}, 1));
@@ -70,10 +62,10 @@ TEST_CASE("Without files both sides are insecure") {
 }
 
 TEST_CASE("Missing, unreadable and mismatched TLS files are named") {
-  TempFolder folder;
-  const auto a = testing::MakeTestCertificate(folder.path, "a");
-  const auto b = testing::MakeTestCertificate(folder.path, "b");
-  const std::string junk = folder.path + "/junk";
+  testing::TempFolder folder;
+  const auto a = testing::MakeTestCertificate(folder.path(), "a");
+  const auto b = testing::MakeTestCertificate(folder.path(), "b");
+  const std::string junk = folder.path() + "/junk";
   std::ofstream(junk) << "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
   const auto message = [](const ServerTlsFiles& files, absl::StatusCode code) {
     const absl::Status status = MakeServerCredentials(files).status();
@@ -86,9 +78,9 @@ TEST_CASE("Missing, unreadable and mismatched TLS files are named") {
         std::string::npos);
   CHECK(message({"", a.key}, StatusCode::kInvalidArgument).find("only the key") !=
         std::string::npos);
-  CHECK(message({a.certificate, folder.path + "/none"}, StatusCode::kNotFound).find("TLS key") !=
+  CHECK(message({a.certificate, folder.path() + "/none"}, StatusCode::kNotFound).find("TLS key") !=
         std::string::npos);
-  CHECK(message({folder.path + "/none", a.key}, StatusCode::kNotFound).find("TLS certificate") !=
+  CHECK(message({folder.path() + "/none", a.key}, StatusCode::kNotFound).find("TLS certificate") !=
         std::string::npos);
   CHECK(message({a.certificate, b.key}, StatusCode::kInvalidArgument).find("does not belong") !=
         std::string::npos);
