@@ -437,10 +437,15 @@ absl::Status DiskStore::PutColumn(const Digest& key, std::string_view blob) {
   return Fault("column_committed");
 }
 
-absl::Status DiskStore::DropColumn(const Digest& key) {
-  absl::MutexLock lock(&mutex_);
-  return WithReserve(
-      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return DropColumnLocked(key, nullptr); });
+void DiskStore::DropColumn(const Digest& key, const absl::Status& reason) {
+  uint64_t contexts = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Status dropped = WithReserve(
+        [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return DropColumnLocked(key, &contexts); });
+    if (!dropped.ok()) return;  // another thread did it, or the next reader will
+  }
+  if (options_.on_drop) options_.on_drop(key, contexts, std::string(reason.message()));
 }
 
 absl::Status DiskStore::DropColumnLocked(const Digest& key, uint64_t* dropped_contexts) {
@@ -475,7 +480,11 @@ absl::Status DiskStore::DropColumnLocked(const Digest& key, uint64_t* dropped_co
   return absl::OkStatus();
 }
 
-absl::Status DiskStore::DiscardColumn(const Digest& key) { return DropColumn(key); }
+absl::Status DiskStore::DiscardColumn(const Digest& key) {
+  absl::MutexLock lock(&mutex_);
+  return WithReserve(
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return DropColumnLocked(key, nullptr); });
+}
 
 absl::Status DiskStore::CommitContext(const ContextRecord& record) {
   if (record.tokens.empty() || record.tokens.size() > kMaxContextTokens ||

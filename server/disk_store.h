@@ -32,6 +32,9 @@ struct DiskStoreOptions {
   std::function<int64_t()> now_unix_ms;  // null: the system's clock
   // Called at each step of a write with its name; tests crash the process or fail the step there.
   std::function<absl::Status(std::string_view step)> fault;
+  // Told of each column whose file proved damaged or gone, and how many contexts went with it. On
+  // the thread that found it, which may hold no lock of the store.
+  std::function<void(const Digest& key, uint64_t contexts, std::string_view reason)> on_drop;
 };
 
 // What Open found and put right.
@@ -100,7 +103,7 @@ class DiskStore : public Store {
   absl::Status Commit(Transaction transaction, const Removal& removal, std::string_view step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteUses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status DropColumn(const Digest& key) ABSL_LOCKS_EXCLUDED(mutex_);
+  void DropColumn(const Digest& key, const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status DropColumnLocked(const Digest& key, uint64_t* dropped_contexts)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<ContextRecord> ReadContext(const Digest& id, bool with_tokens)

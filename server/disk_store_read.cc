@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -93,7 +95,7 @@ class DiskStore::Reader : public ContextReader {
       const absl::Status status = LoadColumn(static_cast<uint32_t>(t));
       if (status.ok()) continue;
       if (!IsBroken(status)) return status;
-      store_->DropColumn(record_.columns[t]).IgnoreError();
+      store_->DropColumn(record_.columns[t], status);
       return absl::DataLossError(
           absl::StrCat("column ", t,
                        " of the context is damaged and was dropped; precompute the "
@@ -117,18 +119,36 @@ class DiskStore::Reader : public ContextReader {
     }
     const Digest& key = record_.columns[column];
     std::string bytes;
+    bool kept = false, damaged = false;
     const absl::Status status = [&]() -> absl::Status {
       const std::string path = store_->ColumnPath(key);
-      ASSIGN_OR_RETURN(const OpenFile file, OpenForRead(path));
+      std::shared_ptr<const OpenFile> file;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto it = kept_.find(column);
+        if (it != kept_.end()) file = it->second;
+      }
+      kept = file != nullptr;
+      if (!kept) {
+        ASSIGN_OR_RETURN(OpenFile opened, OpenForRead(path));
+        file = std::make_shared<const OpenFile>(std::move(opened));
+      }
       const ByteRange range = headers_[column].ItemRange(layer, plane);
-      RETURN_IF_ERROR(ReadAt(file.fd, range.offset, range.bytes, path, &bytes));
-      return headers_[column].VerifyItem(layer, plane, AsBytes(bytes));
+      RETURN_IF_ERROR(ReadAt(file->fd, range.offset, range.bytes, path, &bytes));
+      const absl::Status verified = headers_[column].VerifyItem(layer, plane, AsBytes(bytes));
+      damaged = !verified.ok();
+      if (damaged) {
+        absl::MutexLock lock(&mutex_);
+        kept_.emplace(column, std::move(file));
+      }
+      return verified;
     }();
     if (status.ok()) return bytes;
     if (!IsBroken(status)) return status;
-    store_->DropColumn(key).IgnoreError();
-    return absl::DataLossError(
-        absl::StrCat("item (", column, ", ", layer, ", ", plane, "): ", status.message()));
+    if (!kept) store_->DropColumn(key, status);
+    return absl::DataLossError(absl::StrCat(
+        "item (", column, ", ", layer, ", ", plane,
+        "): ", damaged ? status.message() : "the server can't read the column's file"));
   }
 
  private:
@@ -166,6 +186,9 @@ class DiskStore::Reader : public ContextReader {
   ContextRecord record_;
   Manifest manifest_;
   std::vector<ColumnHeader> headers_;
+  absl::Mutex mutex_;
+  // Columns with a damaged item are dropped at once, but a stream under way gets their other items.
+  std::map<uint32_t, std::shared_ptr<const OpenFile>> kept_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<ColumnHeader> DiskStore::ReadHeader(const Digest& key) const {
@@ -204,7 +227,7 @@ absl::StatusOr<ColumnHeader> DiskStore::FindColumn(const Digest& key,
     header = identity;  // another column's bytes: as good as none
   }
   if (!IsBroken(header.status())) return header.status();
-  DropColumn(key).IgnoreError();
+  DropColumn(key, header.status());
   return absl::NotFoundError(header.status().message());
 }
 
@@ -225,7 +248,7 @@ absl::StatusOr<std::string> DiskStore::ReadColumn(const Digest& key) {
   }();
   if (status.ok()) return blob;
   if (!IsBroken(status)) return status;
-  DropColumn(key).IgnoreError();
+  DropColumn(key, status);
   return absl::DataLossError(status.message());
 }
 

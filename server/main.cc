@@ -40,6 +40,10 @@ absl::Status Serve(const ServerConfig& config, const sigset_t& signals) {
                model->config().architecture, model->config().layers,
                model->config().context_length);
   KvServerOptions options = config.server;
+  options.store.on_drop = [](const Digest& key, uint64_t contexts, std::string_view reason) {
+    spdlog::warn("column {} cannot be used and is dropped, with {} contexts that need it: {}",
+                 DigestToHex(key), contexts, reason);
+  };
   options.service.version = absl::StrCat(SPARKV_VERSION, " (", SPARKV_COMMIT, ")");
   ASSIGN_OR_RETURN(const std::unique_ptr<KvServer> server,
                    KvServer::Start(std::make_unique<LlmPrefiller>(

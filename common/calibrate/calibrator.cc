@@ -141,6 +141,12 @@ class Calibrator {
 absl::Status Calibrator::ChooseShape() {
   ProfileShape& s = content_.shape;
   const CodecInfo& info = options_.predict ? AatcPredInfo() : AatcInfo();
+  if (options_.context + FidelityProbe::kTokens > config_.context_length) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("texts of ", options_.context, " tokens, and the ", FidelityProbe::kTokens,
+                     " that they are measured by, are more than the model's context of ",
+                     config_.context_length));
+  }
   s.codec_id = info.id;
   s.codec_version = info.version;
   s.planes = static_cast<uint32_t>(info.planes);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "edge/cli/output_path.h"
 
 namespace sparkv::cli {
 
@@ -45,12 +46,20 @@ absl::StatusOr<std::vector<BenchProfile>> BenchProfiles(const BenchOptions& opti
   std::vector<BenchProfile> out;
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kMaxProfileBytes));
-    ASSIGN_OR_RETURN(auto profile, CodecProfile::Parse(std::move(bytes)));
-    if (profile->shape().model_fingerprint != model_fingerprint) {
+    absl::StatusOr<std::shared_ptr<const CodecProfile>> profile =
+        CodecProfile::Parse(std::move(bytes));
+    if (!profile.ok()) {
+      return absl::Status(profile.status().code(),
+                          absl::StrCat(path, ": ", profile.status().message()));
+    }
+    if ((*profile)->shape().model_fingerprint != model_fingerprint) {
+      if (!options.profiles.empty()) {
+        return absl::FailedPreconditionError(absl::StrCat(path, " is for another model"));
+      }
       std::fprintf(stderr, "%s is for another model, left out\n", path.c_str());
       continue;
     }
-    out.push_back({.path = path, .profile = std::move(profile)});
+    out.push_back({.path = path, .profile = *std::move(profile)});
   }
   return out;
 }
@@ -102,6 +111,8 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
 
   const auto run = [options, status](absl::Status (*command)(const BenchOptions&, FigureFile*)) {
     FigureFile figures;
+    if (!options->json.empty()) *status = CheckOutputPath("--json", options->json, {});
+    if (!status->ok()) return;
     *status = command(*options, &figures);
     // What was measured before a failure is kept.
     if (!options->json.empty() && !figures.figures().empty()) {

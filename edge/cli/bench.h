@@ -39,8 +39,8 @@ struct BenchProfile {
   std::string path;
   std::shared_ptr<const CodecProfile> profile;
 };
-// Files that are for another model are named on stderr and left out. NotFound and the like for a
-// file that was named.
+// Files there that are for another model are named on stderr and left out. NotFound and the like
+// for a file that was named, FailedPrecondition when it is for another model.
 absl::StatusOr<std::vector<BenchProfile>> BenchProfiles(const BenchOptions& options,
                                                         const Digest& model_fingerprint);
 

@@ -1,6 +1,7 @@
 #include "edge/cli/calibrate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/base/utf8.h"
 #include "common/calibrate/calibration_report.h"
 #include "common/calibrate/calibrator.h"
 #include "common/codec/profile.h"
@@ -18,6 +20,7 @@
 #include "edge/cli/exit_code.h"
 #include "edge/cli/interrupt.h"
 #include "edge/cli/json_output.h"
+#include "edge/cli/output_path.h"
 #include "edge/cli/progress.h"
 
 namespace sparkv::cli {
@@ -81,11 +84,20 @@ Json ReportJson(const CalibrationReport& r, const std::string& path, const Diges
 }
 
 absl::Status Run(const CalibrateOptions& options, const CancelToken& cancel) {
+  if (!std::isfinite(options.target_kl))
+    return absl::InvalidArgumentError("--target-kl: got no number, allowed: 1e-05 to 1");
   ASSIGN_OR_RETURN(const std::vector<std::string> paths, TextPaths(options));
+  const std::string picture = options.report.empty() ? options.out + ".svg" : options.report;
+  std::vector<std::string> files = paths;
+  files.push_back(options.model);
+  RETURN_IF_ERROR(CheckOutputPath("--out", options.out, files));
+  files.push_back(options.out);
+  RETURN_IF_ERROR(CheckOutputPath("--report", picture, files));
   ASSIGN_OR_RETURN(const auto model, Model::Load(options.model));
   std::vector<std::vector<int32_t>> texts;
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxTextBytes));
+    RETURN_IF_ERROR(CheckUtf8(text, path));
     ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                      model->tokenizer().Encode(
                          text, {.add_bos = true, .cancelled = [&] { return cancel.cancelled(); }}));
@@ -109,7 +121,6 @@ absl::Status Run(const CalibrateOptions& options, const CancelToken& cancel) {
       }));
   progress.Update(100, 100);
   RETURN_IF_ERROR(WriteFileDurably(options.out, made.profile));
-  const std::string picture = options.report.empty() ? options.out + ".svg" : options.report;
   RETURN_IF_ERROR(WriteFileDurably(picture, ReportSvg(made.report)));
   ASSIGN_OR_RETURN(const auto profile, CodecProfile::Parse(made.profile));
   if (options.json) {

@@ -266,7 +266,14 @@ TEST_CASE(
 TEST_CASE(
     "A flipped byte is DataLoss for that item only, and the column is made anew by the next put") {
   TempFolder folder;
-  auto store = OpenStore(folder.path());
+  std::vector<std::string> drops;
+  auto opened = DiskStore::Open(
+      {.path = folder.path(),
+       .on_drop = [&](const Digest& key, uint64_t contexts, std::string_view reason) {
+         drops.push_back(absl::StrCat(DigestToHex(key), " ", contexts, " ", std::string(reason)));
+       }});
+  REQUIRE_OK(opened);
+  const auto store = *std::move(opened);
   const ContextRecord r = TestRecord(TestTokens(1, 1100), "");
   REQUIRE_OK(PutContext(store.get(), r));
   auto reader = store->OpenContext(r.id);
@@ -282,6 +289,14 @@ TEST_CASE(
   CHECK((*reader)->ReadItem(1, 0, 0).ok());
   CHECK(absl::IsDataLoss((*reader)->ReadItem(1, 1, 0).status()));
   CHECK((*reader)->ReadItem(0, 1, 0).ok());  // the other column is still pinned and there
+  // The file is gone for others; who reads it already still gets its other items.
+  CHECK_FALSE(std::filesystem::exists(path));
+  CHECK((*reader)->ReadItem(1, 0, 0).ok());
+  const absl::Status again = (*reader)->ReadItem(1, 1, 0).status();
+  CHECK(absl::IsDataLoss(again));
+  CHECK(again.message().find(folder.path()) == absl::string_view::npos);
+  REQUIRE(drops.size() == 1);
+  CHECK(drops[0].find(DigestToHex(r.columns[1]) + " 1 item of layer 1") == 0);
   reader->reset();
   CHECK(absl::IsNotFound(store->OpenContext(r.id).status()));
   CHECK(store->FindColumn(r.columns[0], r.model_fingerprint, r.codec_digest).ok());
