@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -29,13 +30,26 @@ absl::Status ErrnoStatus(int error, std::string_view what) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
+namespace {
+
+// A descriptor to read `path` by, the caller's to close. InvalidArgument unless it is a regular
+// file. Not blocking: a FIFO that nobody writes to would wait for ever.
+absl::StatusOr<int> OpenRegular(const std::string& path, struct stat* st) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return ErrnoStatus(errno, path);
   absl::Cleanup close_fd = [fd] { ::close(fd); };
+  if (::fstat(fd, st) != 0) return ErrnoStatus(errno, path);
+  if (!S_ISREG(st->st_mode)) return absl::InvalidArgumentError(path + ": not a regular file");
+  std::move(close_fd).Cancel();
+  return fd;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
   struct stat st;
-  if (::fstat(fd, &st) != 0) return ErrnoStatus(errno, path);
-  if (!S_ISREG(st.st_mode)) return absl::InvalidArgumentError(path + ": not a regular file");
+  ASSIGN_OR_RETURN(const int fd, OpenRegular(path, &st));
+  absl::Cleanup close_fd = [fd] { ::close(fd); };
   const size_t size = static_cast<size_t>(st.st_size);
   const uint8_t* data = nullptr;
   if (size > 0) {
@@ -51,13 +65,9 @@ MappedFile::~MappedFile() {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes) {
-  // Not blocking: a FIFO that nobody writes to would wait for ever.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return ErrnoStatus(errno, path);
-  absl::Cleanup close_fd = [fd] { ::close(fd); };
   struct stat st;
-  if (::fstat(fd, &st) != 0) return ErrnoStatus(errno, path);
-  if (!S_ISREG(st.st_mode)) return absl::InvalidArgumentError(path + ": not a regular file");
+  ASSIGN_OR_RETURN(const int fd, OpenRegular(path, &st));
+  absl::Cleanup close_fd = [fd] { ::close(fd); };
   std::string out;
   char buffer[1 << 16];
   while (true) {

@@ -1,5 +1,6 @@
 #include "common/base/file.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -62,4 +63,14 @@ TEST_CASE(
 }
 
 }  // namespace
+TEST_CASE("A folder and a FIFO that nobody writes to are refused, whole or mapped") {
+  testing::TempFolder dir;
+  const std::string fifo = dir.Path("fifo");
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  for (const std::string& path : {fifo, dir.path()}) {
+    CHECK(absl::IsInvalidArgument(ReadFile(path, 1 << 20).status()));
+    CHECK(absl::IsInvalidArgument(MappedFile::Open(path).status()));
+  }
+}
+
 }  // namespace sparkv
