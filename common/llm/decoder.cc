@@ -56,6 +56,8 @@ Decoder::Decoder(std::shared_ptr<const Model> model, const DecoderOptions& optio
 
 Decoder::~Decoder() = default;
 
+int Decoder::threads() const { return impl_->context.team.threads(); }
+
 uint32_t Decoder::StepRows(uint32_t history) const {
   constexpr double kOperations = 8e9;
   const ModelConfig& c = model_->config();

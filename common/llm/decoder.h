@@ -38,6 +38,7 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   const Model& model() const { return *model_; }
+  int threads() const;
 
   // Rows of one layer, behind so much history, that take about a tenth of a second on two cores:
   // the work between two cancellation points. kDenseRows..kColumnTokens.
