@@ -118,6 +118,11 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
       ->add_option("--theta", options->thetas,
                    "self-similarity from which a block is represented by its mean")
       ->check(CLI::Range(-1.0, 2.0));
+  attention
+      ->add_option("--skip-below", options->skips,
+                   "values of a key block are left out for rows whose scores are so far below "
+                   "their largest, 0: never")
+      ->check(CLI::Range(0.0, 1000.0));
   attention->callback([run] { run(&RunBenchAttention); });
   CLI::App* load = bench->add_subcommand("load", "TTFT of every policy over a shaped link");
   common(load);

@@ -32,7 +32,7 @@ struct BenchOptions {
   std::vector<std::string> profiles;  // codec profiles; empty: those of deploy/profiles
   std::string codec;                  // load: of the contexts; empty: the server's default
   std::string part = "all";           // codec: quality, speed or all
-  std::vector<double> taus, thetas;   // attention: settings of sparge; empty: the defaults
+  std::vector<double> taus, thetas, skips;  // attention: settings of sparge; empty: the defaults
 };
 
 // A file of options.profiles, or of the repository's deploy/profiles, that is for the model.

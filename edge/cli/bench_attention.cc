@@ -149,7 +149,8 @@ absl::Status AttentionBench::Measure(const BenchText& text, uint32_t size) {
     ASSIGN_OR_RETURN(run.cosine, WorstCosine(probe, &sparse));
     const double saved = 1 - run.attention_s / dense.attention_s;
     std::printf("%-10s %-8s %.2f  %7.1f%%  %8.2f %8.2f  %6.3f  %6.2f  %.4f  %.5f  %.5f  %+.4f\n",
-                text.kind.c_str(), absl::StrFormat("tau %.3g", settings_[i].tau).c_str(),
+                text.kind.c_str(),
+                absl::StrFormat("%.4g %.3g", settings_[i].tau, settings_[i].skip_below).c_str(),
                 settings_[i].theta, 100 * run.visited, run.seconds, run.attention_s, run.select_s,
                 run.visited < 1 ? saved / (1 - run.visited) : 0, run.cosine, run.fidelity.kl,
                 run.fidelity.copy_kl, run.fidelity.delta_nll);
@@ -176,8 +177,8 @@ void AttentionBench::AddFigures(uint32_t size) {
       SetRuns(values, &f);
       f.value = mean;
       f.target = target;
-      f.note = absl::StrFormat("mean of texts; tau %.3g, theta %.2f", settings_[i].tau,
-                               settings_[i].theta);
+      f.note = absl::StrFormat("mean of texts; tau %.4g, theta %.2f, skip below %.3g",
+                               settings_[i].tau, settings_[i].theta, settings_[i].skip_below);
       if (i == 0) figures_.Add(std::move(f));  // the setting that was asked for first
       return mean;
     };
@@ -200,10 +201,10 @@ void AttentionBench::AddFigures(uint32_t size) {
           return s.select_s / std::max(1e-9, d.attention_s - s.attention_s + s.select_s);
         });
     std::printf(
-        "tau %.3g theta %.2f: visited %.1f%%, prefill %.2fx, attention %.2fx, selection "
+        "tau %.4g theta %.2f skip %.3g: visited %.1f%%, prefill %.2fx, attention %.2fx, selection "
         "%.1f%% of what it saves, worst layer's cosine %.4f, KL %.5f, dNLL %+.5f\n",
-        settings_[i].tau, settings_[i].theta, 100 * visited, faster, attention, 100 * selector,
-        cosine, kl, nll);
+        settings_[i].tau, settings_[i].theta, settings_[i].skip_below, 100 * visited, faster,
+        attention, 100 * selector, cosine, kl, nll);
   }
 }
 
@@ -227,16 +228,22 @@ absl::Status AttentionBench::Run() {
       options_.taus.empty() ? std::vector<double>{standard.tau} : options_.taus;
   const std::vector<double> thetas =
       options_.thetas.empty() ? std::vector<double>{standard.theta} : options_.thetas;
-  for (const double theta : thetas) {
-    for (const double tau : taus) {
-      settings_.push_back(
-          {.sparse = true, .tau = static_cast<float>(tau), .theta = static_cast<float>(theta)});
+  const std::vector<double> skips =
+      options_.skips.empty() ? std::vector<double>{standard.skip_below} : options_.skips;
+  for (const double skip : skips) {
+    for (const double theta : thetas) {
+      for (const double tau : taus) {
+        settings_.push_back({.sparse = true,
+                             .tau = static_cast<float>(tau),
+                             .theta = static_cast<float>(theta),
+                             .skip_below = static_cast<float>(skip)});
+      }
     }
   }
   dense_ = std::make_unique<Decoder>(model_, DecoderOptions{.threads = options_.threads});
   std::printf("%s\n%-10s %-14s %8s  %8s %8s  %6s  %6s  %-6s  %-7s  %-7s  %s\n",
-              MachineLine().c_str(), "text", "theta", "visited", "prefill", "attn s", "select",
-              "s/(1-v)", "cosine", "KL", "copy KL", "dNLL");
+              MachineLine().c_str(), "text", "tau skip theta", "visited", "prefill", "attn s",
+              "select", "s/(1-v)", "cosine", "KL", "copy KL", "dNLL");
   for (const uint32_t size : sizes) {
     runs_.assign(settings_.size(), {});
     dense_runs_.clear();
