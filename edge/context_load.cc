@@ -179,6 +179,7 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
   ContextLoadResult out;
   out.policy = request.policy;
 
+  decoder_->set_dense_from(context_tokens);
   LoadJob job{.context = tokens, .query = request.query, .cache = cache, .cancel = request.cancel};
   job.step_rows = StepRows(*decoder_, costs_, context_tokens);
   LoadProblem& problem = job.problem;

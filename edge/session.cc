@@ -362,6 +362,7 @@ absl::Status Sessions::Fill(Work* work, KvCache* cache, std::vector<float>* logi
   if (held == nullptr && work->context) return LoadInto(work, cache, logits);
   if (held != nullptr) RETURN_IF_ERROR(cache->SharePrefix(*held->cache, shared));
   const absl::Duration begin = RealClock().Now();
+  decoder_->set_dense_from(static_cast<uint32_t>(work->context_tokens));
   RETURN_IF_ERROR(decoder_->Prefill(std::span<const int32_t>(work->ids).subspan(shared), cache,
                                     logits->data(), work->cancel));
   work->result.mutable_ttft()->set_query_prefill_ms(Milliseconds(RealClock().Now() - begin));

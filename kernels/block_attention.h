@@ -4,11 +4,15 @@
 // Softmax in f32, online over key blocks (Milakov, Gimelshein 2018; FlashAttention-2, Dao 2023);
 // block lists as in SpargeAttention (Zhang et al. 2025): query blocks of kQueryBlock rows, key
 // blocks of kKeyBlock keys. A NaN or an infinity in one query row, or in a key or value that only
-// some rows see, changes no other row. All functions are reentrant; nothing may alias `out`.
+// some rows see (in their visited blocks, up to their own position), changes no other row. A row
+// that sees a NaN in q or k is NaN, one that sees it in v has NaN in that column (but for blocks
+// that skip_below leaves out); what depends on an infinity has any value. All functions are
+// reentrant; nothing may alias an output.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "absl/status/status.h"
 
@@ -33,7 +37,8 @@ struct PagedKv {
 
 // The key blocks that each (query head, query block) visits, in rows of `blocks`: row
 // h * query_blocks + i is blocks[begin[row] .. begin[row + 1]). Strictly ascending, none behind the
-// last key that the query block sees. An empty row's output is 0 and its log-sum-exp -inf.
+// last key that the query block sees. A row of q that sees no key of its list has output 0 and
+// log-sum-exp -inf.
 struct BlockLists {
   const uint32_t* begin = nullptr;   // [heads * query_blocks + 1], ascending from 0; null: dense
   const uint32_t* blocks = nullptr;  // [begin[heads * query_blocks]]
@@ -48,24 +53,41 @@ struct BlockAttentionArgs {
   size_t begin = 0;  // keys before row 0: row r sees keys [0, begin + r]; begin + rows <= tokens
   float scale = 1.0f;
   BlockLists lists;
-  // > 0: the P V product of a key block is left out for rows whose largest score in it is so far
-  // (natural units) below their running maximum; its weight stays in the sum, so what is lost is
-  // at most exp(-skip_below) of the row for each key. 0: nothing is skipped.
+  // > 0: the P V product of a key block may be left out for rows whose largest scaled score in it
+  // is so far (natural units) below one of another visited key; its weight stays in the sum, so
+  // what is lost is at most exp(-skip_below) of the row for each key. 0: nothing is skipped.
   float skip_below = 0;
 
-  float* out = nullptr;  // [rows], strides as q's
+  float* out = nullptr;  // strides as q's; rows must not overlap
   size_t out_head_stride = 0, out_row_stride = 0;
   float* log_sum = nullptr;  // [heads][rows] log-sum-exp of the visited scores; null: not wanted
-  // Share of the softmax's mass in each visited block, mean over the query block's rows: parallel
-  // to lists.blocks; dense: [heads][query_blocks][key_blocks]. null: not wanted.
+  // Share of the softmax's mass in each visited block, mean over the query block's rows with a
+  // finite log-sum-exp (0 if there is none): parallel to lists.blocks; dense:
+  // [heads][query_blocks][key_blocks], 0 for blocks that the query block does not see. null: not
+  // wanted.
   float* mass = nullptr;
 
   size_t query_blocks() const { return (rows + kQueryBlock - 1) / kQueryBlock; }
   size_t key_blocks() const { return (begin + rows + kKeyBlock - 1) / kKeyBlock; }
 };
 
-// InvalidArgument names the argument that breaks the rules above (block lists are walked), with
-// what was got and what is allowed.
+// InvalidArgument names the argument that breaks the rules above (block lists and page pointers are
+// walked), with what was got and what is allowed.
 absl::Status CheckBlockAttention(const BlockAttentionArgs& args);
+
+// Calls fn(unit) once for each unit of [0, units), in any order and in any threads, and returns
+// when all have returned.
+using RunUnits = std::function<void(size_t units, const std::function<void(size_t unit)>& fn)>;
+
+// The errors of CheckBlockAttention, and nothing is written then. `run` splits the work (null: this
+// thread does it all); results do not depend on how. A row's bits depend on its keys, its list, dim
+// and skip_below alone.
+absl::Status BlockSparseAttention(const BlockAttentionArgs& args, const RunUnits& run = nullptr);
+// The same function for at most kDecodeRows rows, which reads K and V once as they are stored.
+// InvalidArgument for more rows.
+absl::Status PagedDecodeAttention(const BlockAttentionArgs& args, const RunUnits& run = nullptr);
+
+// The scalar twin of both: the definition, in f64; skips nothing.
+absl::Status BlockSparseAttentionScalar(const BlockAttentionArgs& args);
 
 }  // namespace sparkv::kernels
