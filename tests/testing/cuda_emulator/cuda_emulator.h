@@ -67,9 +67,14 @@ class CudaEmulator {
   const char* Launch(dim3 grid, dim3 block, size_t shared_bytes,
                      const std::function<void()>& thread);
 
+  // Passes of all launches that ldmatrix took beyond one for each 8 rows, since different rows lie
+  // in the same banks.
+  uint64_t bank_conflicts() const { return bank_conflicts_; }
+
  private:
   ThreadOrder order_;
   uint64_t seed_;
+  uint64_t bank_conflicts_ = 0;
   std::string failure_;
 };
 
