@@ -9,6 +9,7 @@
 // Shared memory is told by plain pointers; 16 bytes are copied from and to multiples of 16.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/cuda_device.h"
@@ -23,8 +24,7 @@ namespace sparkv::kernels::SPARKV_CUDA_NAMESPACE {
 __device__ __forceinline__ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                             uint32_t b1) {
 #ifdef __CUDACC__
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -88,6 +88,18 @@ __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 #else
   ::sparkv::testing::WaitForCopies(kLeft);
+#endif
+}
+
+// 2^x by the device's own instruction, to 2 units in the last place; 0 for what is below 2^-126.
+__device__ __forceinline__ float Exp2(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  const float y = exp2f(x);
+  return y < 0x1p-126f ? 0 : y;  // a NaN stays
 #endif
 }
 

@@ -119,7 +119,7 @@ void MeetInWarp(const char* name, unsigned mask, void* operand, WarpCombine comb
   EmulatedBlock::Current()->MeetInWarp(name, mask, operand, combine);
 }
 unsigned Lane() { return EmulatedBlock::Current()->lane(); }
-void MeetInBlock() { EmulatedBlock::Current()->MeetInBlock(); }
+bool MeetInBlock(bool predicate) { return EmulatedBlock::Current()->MeetInBlock(predicate); }
 
 unsigned Vote(const char* name, unsigned mask, bool predicate, unsigned* lanes) {
   struct Ballot {

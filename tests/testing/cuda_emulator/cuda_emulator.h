@@ -99,7 +99,8 @@ unsigned char* DynamicSharedMemory();
 using WarpCombine = void (*)(void* const* operands, unsigned lanes);
 void MeetInWarp(const char* name, unsigned mask, void* operand, WarpCombine combine);
 unsigned Lane();
-void MeetInBlock();
+// Returns whether `predicate` held for one of the threads.
+bool MeetInBlock(bool predicate = false);
 
 // Bits of the lanes whose `predicate` holds; *lanes: those that took part.
 unsigned Vote(const char* name, unsigned mask, bool predicate, unsigned* lanes);
@@ -120,6 +121,9 @@ T ExchangeValue(const char* name, unsigned mask, T value, unsigned from) {
 }  // namespace sparkv::testing
 
 inline void __syncthreads() { ::sparkv::testing::MeetInBlock(); }
+inline int __syncthreads_or(int predicate) {
+  return ::sparkv::testing::MeetInBlock(predicate != 0) ? 1 : 0;
+}
 inline void __syncwarp(unsigned mask = 0xFFFFFFFF) {
   ::sparkv::testing::MeetInWarp("__syncwarp", mask, nullptr, nullptr);
 }

@@ -144,15 +144,19 @@ void EmulatedBlock::Resume(unsigned thread) {
                 threads_[before].state == State::kReturned);
 }
 
-void EmulatedBlock::MeetInBlock() {
+bool EmulatedBlock::MeetInBlock(bool predicate) {
   if (returned_ > 0) FailWithAll("__syncthreads after others have returned: ");
   threads_[running_].state = State::kAtBarrier;
   SetRunnable(running_, false);
+  held_ |= predicate;
   if (++at_barrier_ == threads_.size()) {
     at_barrier_ = 0;
+    held_before_ = held_;
+    held_ = false;
     for (unsigned t = 0; t < threads_.size(); ++t) SetRunnable(t, true);
   }
   RunNext();
+  return held_before_;  // the next one can't be over before this thread comes there
 }
 
 void EmulatedBlock::MeetInWarp(const char* name, unsigned mask, void* operand,

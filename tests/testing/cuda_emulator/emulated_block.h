@@ -40,7 +40,7 @@ class EmulatedBlock {
   unsigned char* dynamic_shared() const { return dynamic_.data(); }
   unsigned lane() const { return running_ % 32; }
   void MeetInWarp(const char* name, unsigned mask, void* operand, WarpCombine combine);
-  void MeetInBlock();
+  bool MeetInBlock(bool predicate);
   // Whether bytes lie within one array of shared memory.
   bool IsShared(const void* address, size_t bytes) const;
   // cp.async: copies of the running thread, done when it waits for their group.
@@ -101,6 +101,7 @@ class EmulatedBlock {
   std::array<uint64_t, kMaxBlockThreads / 64> runnable_{};  // bits by rank
   unsigned running_ = 0;
   unsigned at_barrier_ = 0, returned_ = 0;
+  bool held_ = false, held_before_ = false;  // at this barrier, at the last one
   std::string failure_;
   bool faulted_ = false;
   const void* fault_ = nullptr;
