@@ -260,6 +260,7 @@ class WarpRows {
   __device__ __forceinline__ void MarkOthers(const unsigned char* v, uint32_t first) {
     SPARKV_UNROLL
     for (uint32_t n = 0; n < kDim / 16; ++n) {
+      __syncwarp();  // keeps the loads of one n from the next, whose registers would be missing
       float seen[2][4] = {};
       SPARKV_NO_UNROLL
       for (uint32_t step = 0; step < Shape::kKeys / 16; ++step) {
@@ -387,24 +388,24 @@ __device__ __forceinline__ void AttendWalk(const PagedKv& kv, uint32_t kv_head,
     return walk.At(tile / Shape::kParts) * static_cast<uint32_t>(kKeyBlock) +
            tile % Shape::kParts * Shape::kKeys;
   };
+  const auto load = [&](uint32_t tile) {
+    if (threadIdx.x == 0) CheckEntry(walk, tile / Shape::kParts, faults);
+    const uint32_t first = first_of(tile);
+    unsigned char* const to = shared + tile % 2 * (2 * Shape::kTileBytes);
+    LoadTile<kDim, kThreads>(kv.k, head_offset, first, end, to);
+    LoadTile<kDim, kThreads>(kv.v, head_offset, first, end, to + Shape::kTileBytes);
+    CommitCopies();
+  };
+  if (tiles > 0) load(0);
   SPARKV_NO_UNROLL
-  for (uint32_t tile = 0; tile <= tiles; ++tile) {
+  for (uint32_t tile = 0; tile < tiles; ++tile) {
     WaitForCopies<0>();
-    __syncthreads();  // all see the tile before, and none needs the one before that
-    if (tile < tiles) {
-      if (threadIdx.x == 0) CheckEntry(walk, tile / Shape::kParts, faults);
-      const uint32_t first = first_of(tile);
-      unsigned char* const to = shared + tile % 2 * (2 * Shape::kTileBytes);
-      LoadTile<kDim, kThreads>(kv.k, head_offset, first, end, to);
-      LoadTile<kDim, kThreads>(kv.v, head_offset, first, end, to + Shape::kTileBytes);
-      CommitCopies();
-    }
-    if (tile == 0) continue;
-    const uint32_t first = first_of(tile - 1);
-    unsigned char* const k = shared + (tile - 1) % 2 * (2 * Shape::kTileBytes);
+    __syncthreads();  // all see the tile, and none needs the one before
+    if (tile + 1 < tiles) load(tile + 1);
+    const uint32_t first = first_of(tile);
+    unsigned char* const k = shared + tile % 2 * (2 * Shape::kTileBytes);
     if (first + Shape::kKeys > all) SettleOthers<kThreads>(k + Shape::kTileBytes, first, rows);
-    if (!rows->Sees(first)) continue;
-    rows->Attend(k, k + Shape::kTileBytes, first, skip);
+    if (rows->Sees(first)) rows->Attend(k, k + Shape::kTileBytes, first, skip);
   }
 }
 
