@@ -17,7 +17,7 @@ __device__ __forceinline__ float WarpSum(float x) {
 }
 
 template <uint32_t kDim>
-__global__ void __launch_bounds__(kMassThreads) AttentionMassKernel(const BlockAttentionArgs a) {
+__global__ void __launch_bounds__(kMassThreads, 2) AttentionMassKernel(const BlockAttentionArgs a) {
   using Shape = TileShape<kDim>;
   SPARKV_DYNAMIC_SHARED(shared);
   SPARKV_SHARED(float, sums, 2 * kMassWarps);

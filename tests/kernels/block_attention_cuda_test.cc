@@ -124,6 +124,7 @@ void Solve(const Targets& targets, const std::vector<BlockAttentionCase>& cases,
       REQUIRE_OK(on.Run(decode));
       CHECK(problem.Mismatch(kTolerance) == "");
       CHECK(!on.faulted());
+      CHECK(target->bank_conflicts() == 0);
       if (!target->emulated() || c.rows == 0) continue;
       const BlockAttentionArgs& a = problem.args();
       std::vector<float> sums(a.log_sum, a.log_sum + a.heads * a.rows);

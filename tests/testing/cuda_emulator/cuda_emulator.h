@@ -178,6 +178,16 @@ T __ldg(const T* address) {
   return *address;
 }
 
+// One operation each, never fused with another.
+inline float __fmul_rn(float x, float y) {
+  volatile const float product = x * y;
+  return product;
+}
+inline float __fadd_rn(float x, float y) {
+  volatile const float sum = x + y;
+  return sum;
+}
+
 // Threads take turns only where they wait, so plain steps are atomic.
 template <typename T>
 T atomicExch(T* address, std::type_identity_t<T> value) {
