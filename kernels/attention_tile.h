@@ -90,7 +90,8 @@ __device__ __forceinline__ void LoadTile(const uint16_t* const* pages, size_t he
     SPARKV_NO_UNROLL
     for (uint32_t i = threadIdx.x; i < Shape::kKeys * Shape::kChunks; i += kThreads) {
       const uint32_t key = i / Shape::kChunks, chunk = i % Shape::kChunks;
-      CopyAsync16(to + Shape::Place(key, chunk), from + 8 * i, key < keys ? 16 : 0);
+      const bool there = key < keys;
+      CopyAsync16(to + Shape::Place(key, chunk), there ? from + 8 * i : from, there ? 16 : 0);
     }
     return;
   }
@@ -223,8 +224,7 @@ class WarpRows {
     SPARKV_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
       // How many of the tile's keys, from this lane's on, the row sees.
-      const int sees =
-          static_cast<int>(sees_[i / 2]) - static_cast<int>(first + 2 * (lane_ % 4) + i % 2);
+      const auto sees = static_cast<int>(sees_[i / 2] - (first + 2 * (lane_ % 4) + i % 2));
       SPARKV_UNROLL
       for (uint32_t n = 0; n < Shape::kKeys / 8; ++n) {
         if (static_cast<int>(8 * n) >= sees) x[n][i] = -INFINITY;

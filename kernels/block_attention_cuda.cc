@@ -7,7 +7,8 @@
 namespace sparkv::kernels {
 namespace {
 
-constexpr size_t kMaxQueryBlocks = 65535;  // of a grid's second dimension
+constexpr size_t kMaxQueryBlocks = 65535;     // of a grid's second dimension
+constexpr size_t kMaxMassBlocks = 8 * 65535;  // eight to each of a grid's third
 
 template <typename... Parts>
 absl::Status Bad(const Parts&... parts) {
@@ -21,6 +22,8 @@ absl::Status Check(const BlockAttentionArgs& a) {
   if (a.rows != 0 && a.lists.begin != nullptr && a.lists.blocks == nullptr)
     return Bad("lists.blocks is null");
   if (a.mass != nullptr && a.log_sum == nullptr) return Bad("log_sum is null, mass needs it");
+  if (a.mass != nullptr && a.key_blocks() > kMaxMassBlocks)
+    return Bad("mass of ", a.key_blocks(), " key blocks, at most ", kMaxMassBlocks);
   return absl::OkStatus();
 }
 
