@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kMassThreads, 2) AttentionMassKernel(const Blo
   if (from >= to) return;
 
   const uint32_t warp_row = first_row + 16 * warp;
-  const WarpRows<kDim> mine(
+  const WarpRows<kDim, 1> mine(
       a.scale, shared + 2 * TileShape<kDim>::kTileBytes,
       [&](uint32_t i) {
         const uint32_t row = warp_row + i;
@@ -96,13 +96,13 @@ __global__ void __launch_bounds__(kMassThreads, 2) AttentionMassKernel(const Blo
     const uint32_t first = first_of(tile - 1);
     float sum = 0;
     if (mine.Sees(first)) {
-      float x[Shape::kKeys / 8][4];
+      float x[1][Shape::kKeys / 8][4];
       mine.Score(shared + (tile - 1) % 2 * Shape::kTileBytes, first, x);
       SPARKV_UNROLL
       for (uint32_t n = 0; n < Shape::kKeys / 8; ++n) {
         SPARKV_UNROLL
         for (uint32_t i = 0; i < 4; ++i) {
-          if (log_sum[i / 2] != INFINITY) sum += Exp2(x[n][i] - log_sum[i / 2]);
+          if (log_sum[i / 2] != INFINITY) sum += Exp2(x[0][n][i] - log_sum[i / 2]);
         }
       }
     }

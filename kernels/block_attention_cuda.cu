@@ -5,11 +5,17 @@
 namespace sparkv::kernels::SPARKV_CUDA_NAMESPACE {
 namespace {
 
-constexpr uint32_t kWarps = kQueryBlock / 16, kThreads = kWarps * kWarpSize;
+// 32 rows of a warp need half of the reads of shared memory of twice 16, where registers suffice.
+template <uint32_t kDim>
+struct RowShape {
+  static constexpr uint32_t kTiles = kDim > 96 ? 1 : 2;
+  static constexpr uint32_t kThreads = kQueryBlock / (16 * kTiles) * kWarpSize;
+};
 
 template <uint32_t kDim>
-__global__ void __launch_bounds__(kThreads, kDim > 96 ? 1 : 2)
+__global__ void __launch_bounds__(RowShape<kDim>::kThreads)
     BlockAttentionKernel(const BlockAttentionArgs a, uint32_t* faults) {
+  constexpr uint32_t kTiles = RowShape<kDim>::kTiles, kThreads = RowShape<kDim>::kThreads;
   SPARKV_DYNAMIC_SHARED(shared);
   // The blocks with the most keys start first.
   const uint32_t head = blockIdx.x, query_block = gridDim.y - 1 - blockIdx.y;
@@ -18,8 +24,8 @@ __global__ void __launch_bounds__(kThreads, kDim > 96 ? 1 : 2)
   const uint32_t behind =
       rows - first_row < kQueryBlock ? rows : first_row + static_cast<uint32_t>(kQueryBlock);
   const uint32_t end = begin + behind;
-  const uint32_t warp_row = first_row + threadIdx.x / kWarpSize * 16;
-  WarpRows<kDim> mine(
+  const uint32_t warp_row = first_row + threadIdx.x / kWarpSize * (16 * kTiles);
+  WarpRows<kDim, kTiles> mine(
       a.scale, shared + 4 * TileShape<kDim>::kTileBytes,
       [&](uint32_t i) {
         const uint32_t row = warp_row + i;
@@ -37,7 +43,7 @@ __global__ void __launch_bounds__(kThreads, kDim > 96 ? 1 : 2)
                        faults, shared, &mine);
   mine.Finish();
   SPARKV_UNROLL
-  for (uint32_t half = 0; half < 2; ++half) {
+  for (uint32_t half = 0; half < 2 * kTiles; ++half) {
     if (!mine.there(half)) continue;
     const uint32_t row = warp_row + threadIdx.x % kWarpSize / 4 + 8 * half;
     const float sum = mine.sum(half);
@@ -53,8 +59,8 @@ __global__ void __launch_bounds__(kThreads, kDim > 96 ? 1 : 2)
 template <uint32_t kDim>
 const char* Start(const BlockAttentionArgs& a, uint32_t* faults, CudaStream stream) {
   const dim3 grid(static_cast<uint32_t>(a.heads), static_cast<uint32_t>(a.query_blocks()));
-  return Launch(BlockAttentionKernel<kDim>, grid, dim3(kThreads),
-                TileShape<kDim>::SharedBytes(4, kWarps), stream, a, faults);
+  return Launch(BlockAttentionKernel<kDim>, grid, dim3(RowShape<kDim>::kThreads),
+                TileShape<kDim>::SharedBytes(4, kQueryBlock / 16), stream, a, faults);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
   const auto begin = static_cast<uint32_t>(a.begin);
   const uint32_t pairs = rows * group;
   const uint32_t warp_pair = blockIdx.z * kDecodePairs + threadIdx.x / kWarpSize * 16;
-  WarpRows<kDim> mine(
+  WarpRows<kDim, 1> mine(
       a.scale, shared + 4 * TileShape<kDim>::kTileBytes,
       [&](uint32_t i) {
         const uint32_t pair = warp_pair + i, head = first_head + pair % group;
