@@ -215,7 +215,7 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
   } else {
     out.policy = v1::POLICY_LOCAL;
   }
-  const std::unique_ptr<LoadPolicy> policy = PolicyFor(out.policy);
+  std::unique_ptr<LoadPolicy> policy = PolicyFor(out.policy);
   job.policy = policy.get();
   if (request.progress) {
     job.progress = [&request](const LoadProgress& progress) {
