@@ -1,6 +1,7 @@
 #include "edge/load/bounds.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -11,42 +12,13 @@ struct Step {
   double seconds, bytes;
 };
 
-// The chain of steps by falling bytes per second, from the least that any plan computes.
+// The chain of steps by falling bytes per second, from the least that any plan computes. A column's
+// computed layers may have holes that are streamed and passed through, so for each top layer the
+// dearest blocks below are counted as computed, whichever they are.
 class Chain {
  public:
   explicit Chain(const LoadProblem& problem) {
-    const ColumnTable columns(problem);
-    for (uint32_t t = 0; t < problem.columns(); ++t) {
-      std::vector<Step> points{{0, 0}};  // hull, from least_depth on
-      double bytes = 0;
-      const double base = columns(t, problem.least_depth());
-      for (uint32_t l = problem.least_depth(); l < problem.layers; ++l) {
-        bytes += static_cast<double>(problem.bytes(t, l));
-        const Step point{columns(t, l + 1) - base, bytes};
-        while (points.size() > 1) {
-          const Step &a = points[points.size() - 2], &m = points.back();
-          // m lies below the line from a to the new point.
-          if ((m.bytes - a.bytes) * (point.seconds - m.seconds) >=
-              (point.bytes - m.bytes) * (m.seconds - a.seconds))
-            break;
-          points.pop_back();
-        }
-        // Depths that cost less than others below them (PROJ cheaper than FINAL) begin the hull.
-        if (point.seconds <= points.front().seconds && points.size() == 1) {
-          computed_ += point.seconds - points.front().seconds;
-          bytes_saved_ += point.bytes - points.front().bytes;
-          points.front() = point;
-          continue;
-        }
-        points.push_back(point);
-      }
-      computed_ += base;
-      left_ += bytes;
-      for (size_t i = 1; i < points.size(); ++i)
-        steps_.push_back({points[i].seconds - points[i - 1].seconds,
-                          points[i].bytes - points[i - 1].bytes});
-    }
-    left_ -= bytes_saved_;
+    for (uint32_t t = 0; t < problem.columns(); ++t) AddColumn(problem, t);
     std::sort(steps_.begin(), steps_.end(), [](const Step& a, const Step& b) {
       return a.bytes * b.seconds > b.bytes * a.seconds;
     });
@@ -66,9 +38,48 @@ class Chain {
   }
 
  private:
+  void AddColumn(const LoadProblem& problem, uint32_t t) {
+    const uint32_t least = problem.least_depth();
+    const double project = problem.ProjectSeconds(t), final_seconds = problem.FinalSeconds(t);
+    std::vector<Step> points{{0, 0}};  // seconds and bytes against streaming all but `least` layers
+    std::vector<double> bytes;         // of layers [least, top], falling
+    double below = 0;                  // ATTN of layers [0, top)
+    for (uint32_t top = 0; top < problem.layers; ++top) {
+      if (top > 0) below += problem.AttendSeconds(t, top - 1);
+      if (top < least) continue;
+      const auto block = static_cast<double>(problem.bytes(t, top));
+      bytes.insert(std::upper_bound(bytes.begin(), bytes.end(), block, std::greater<>()), block);
+      double seconds = below, saved = 0;
+      for (const double b : bytes) {
+        seconds += project - final_seconds;
+        saved += b;
+        points.push_back({seconds, saved});
+      }
+    }
+    std::sort(points.begin(), points.end(), [](const Step& a, const Step& b) {
+      return a.seconds != b.seconds ? a.seconds < b.seconds : a.bytes > b.bytes;
+    });
+    std::vector<Step> hull;
+    for (const Step& point : points) {
+      if (!hull.empty() && point.bytes <= hull.back().bytes) continue;
+      while (hull.size() > 1) {
+        const Step &a = hull[hull.size() - 2], &m = hull.back();
+        if ((m.bytes - a.bytes) * (point.seconds - m.seconds) >=
+            (point.bytes - m.bytes) * (m.seconds - a.seconds))
+          break;
+        hull.pop_back();
+      }
+      hull.push_back(point);
+    }
+    for (const double b : bytes) left_ += b;
+    left_ -= hull.front().bytes;
+    computed_ += least * project + hull.front().seconds + (problem.layers - least) * final_seconds;
+    for (size_t i = 1; i < hull.size(); ++i)
+      steps_.push_back({hull[i].seconds - hull[i - 1].seconds, hull[i].bytes - hull[i - 1].bytes});
+  }
+
   double computed_ = 0;
   double left_ = 0;
-  double bytes_saved_ = 0;
   std::vector<Step> steps_;
 };
 
@@ -93,7 +104,7 @@ double LowerBound(const LoadProblem& given, const RateCurve& link, const RateCur
       const double mid = (low + high) / 2;
       (speed.Amount(mid, end) >= query ? low : high) = mid;
     }
-    const double bytes = std::max(0.0, link.Amount(0, low - problem.rtt_s));
+    const double bytes = std::max(0.0, link.Amount(problem.rtt_s / 2, low - problem.rtt_s / 2));
     const Step plan = chain.At(bytes);
     if (plan.bytes > bytes * (1 + 1e-12) + 1e-6) return false;
     return plan.seconds + problem.layers * query + problem.DecodeCharge(plan.bytes) <=

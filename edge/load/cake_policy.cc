@@ -1,8 +1,8 @@
 // Cake (Jin et al. 2024): compute from the first column on, stream from the last column back, until
 // they meet. Each block goes to whichever side reaches it first; within a column the stream goes
 // from the top layer down, since compute comes from below. As published, the query starts when
-// everything is there. Where a column has to come whole, the stream brings it from the bottom up: blocks are
-// finished in that order.
+// everything is there. Where a column has to come whole, the stream brings it from the bottom up:
+// blocks are finished in that order.
 #include "edge/load/policy.h"
 
 namespace sparkv {

@@ -6,7 +6,7 @@
 namespace sparkv {
 namespace {
 
-constexpr double kMargin = 1.5;    // of costs
+constexpr double kMargin = 1.5;  // of costs
 constexpr double kUnderWaySeconds = 0.25;
 constexpr double kForever = 1e9;  // the wait for a link that brings nothing
 

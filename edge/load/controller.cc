@@ -97,7 +97,8 @@ std::vector<BlockRef> LoadController::PickBlocks(double now_s) {
     const double window = kWindowMargin * problem_.link_bytes_per_s * problem_.rtt_s;
     const double partial = static_cast<double>(received_ - whole_received_);
     if (under_way_count_ >= kLeastBlocks &&
-        under_way_bytes_ - partial - static_cast<double>(problem_.bytes(last_.column, last_.layer)) >=
+        under_way_bytes_ - partial -
+                static_cast<double>(problem_.bytes(last_.column, last_.layer)) >=
             window)
       break;
     if (!planned && now_s - planned_s_ >= kLeastReplanSeconds) Replan(now_s);

@@ -44,8 +44,8 @@ class LoadController {
   // `bytes` of items came since the stream began.
   void OnBytes(double now_s, uint64_t bytes);
   // Blocks to order now, in this order, so that the link has enough to do and no more: one
-  // bandwidth-delay product or kLeastBlocks, whichever is more. Blocks of kHeldBytes are here already
-  // and are ordered at once.
+  // bandwidth-delay product or kLeastBlocks, whichever is more. Blocks of kHeldBytes are here
+  // already and are ordered at once.
   std::vector<BlockRef> PickBlocks(double now_s);
   // All planes of a block are here. False: it is not wanted (any more).
   bool ClaimForDecode(double now_s, uint32_t t, uint32_t l);
@@ -87,7 +87,7 @@ class LoadController {
  private:
   LoadView View(double now_s) const;
   void Replan(double now_s);
-  void Forget(uint32_t t, uint32_t l);  // no longer under way
+  void Forget(uint32_t t, uint32_t l);      // no longer under way
   void MarkFailed(uint32_t t, uint32_t l);  // the stream cannot bring it
   void Measure(double predicted_s, double measured_s);
   bool PlannedForStream(uint32_t t, uint32_t l) const { return l >= first_plan_.depth[t]; }
@@ -103,10 +103,10 @@ class LoadController {
   double under_way_bytes_ = 0;  // of whole blocks
   uint32_t under_way_count_ = 0;
   bool held_ordered_ = false;
-  BlockRef last_;               // ordered
-  uint64_t received_ = 0;       // bytes
+  BlockRef last_;                // ordered
+  uint64_t received_ = 0;        // bytes
   uint64_t whole_received_ = 0;  // received_ when the last block was complete
-  double planned_s_ = 0;          // when the plan was made
+  double planned_s_ = 0;         // when the plan was made
   std::optional<ComputeOp> running_;
   double running_alone_s_ = 0;  // of the whole op, without slowdown
   double running_since_s_ = 0;  // when running_share_ of it was done

@@ -20,8 +20,7 @@ struct Item {
 // finished from the bottom up and columns are whole, the lowest one.
 class Flex {
  public:
-  Flex(const std::vector<double>& worth, bool bottom_up)
-      : bottom_up_(bottom_up), worth_(worth) {}
+  Flex(const std::vector<double>& worth, bool bottom_up) : bottom_up_(bottom_up), worth_(worth) {}
   bool Before(const BlockRef& a, const BlockRef& b) const {
     if (a.column != b.column) {
       const double x = worth_[a.column], y = worth_[b.column];
@@ -48,7 +47,8 @@ class ComputeSchedule {
       }
       starts_.emplace_back(end > 0 ? end - 1 : 0, kNever);
       for (uint32_t l = from; l < end; ++l) {
-        if (view.state.block(t, l) == BlockState::kMissing) total_ += view.problem.ProjectSeconds(t);
+        if (view.state.block(t, l) == BlockState::kMissing)
+          total_ += view.problem.ProjectSeconds(t);
         if (l + 1 == end) break;
         starts_.back()[l] = total_;
         total_ += view.problem.AttendSeconds(t, l);
@@ -82,7 +82,8 @@ std::vector<double> ColumnWorth(const LoadProblem& problem) {
   return worth;
 }
 
-std::optional<BlockRef> ChooseBlock(const LoadView& view, const std::vector<double>& worth, double target_s) {
+std::optional<BlockRef> ChooseBlock(const LoadView& view, const std::vector<double>& worth,
+                                    double target_s) {
   const LoadProblem& p = view.problem;
   const LoadState& state = view.state;
   const Flex flex(worth, p.whole_columns);

@@ -23,6 +23,7 @@ std::vector<double> ColumnWorth(const LoadProblem& problem);
 // first deadline that would be missed, by the same rule among them; when compute has next to
 // nothing left to do, the earliest deadline. When all that the plan streams is on its way, the link
 // goes on with what compute would reach last.
-std::optional<BlockRef> ChooseBlock(const LoadView& view, const std::vector<double>& worth, double target_s);
+std::optional<BlockRef> ChooseBlock(const LoadView& view, const std::vector<double>& worth,
+                                    double target_s);
 
 }  // namespace sparkv

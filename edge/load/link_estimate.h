@@ -30,7 +30,7 @@ class LinkEstimate {
 
   const double prior_;
   bool busy_ = false;
-  double busy_s_ = 0;   // until since_s_
+  double busy_s_ = 0;  // until since_s_
   double since_s_ = 0;
   std::deque<Sample> samples_;  // whenever bytes had grown
 };

@@ -59,7 +59,8 @@ class LoadState {
 
   // The next legal op that the plan asks for: QUERY, then PROJ of a first layer that all need, then
   // the first column with a gap below its depth whose next op is ready, or FINAL of the lowest
-  // layer when that layer is no higher or nothing else is ready. nullopt: nothing can be done now. Project and Final claim their block.
+  // layer when that layer is no higher or nothing else is ready. nullopt: nothing can be done now.
+  // Project and Final claim their block.
   std::optional<ComputeOp> NextOp();
   void Finish(const ComputeOp& op);
 

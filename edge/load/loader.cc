@@ -18,7 +18,7 @@ namespace sparkv {
 namespace {
 
 constexpr absl::Duration kPoll =
-    absl::Milliseconds(20);  // cancellation and stalls are noticed within this
+    absl::Milliseconds(20);             // cancellation and stalls are noticed within this
 constexpr double kFitSeconds = 0.1;     // between two looks at the level
 constexpr double kReportSeconds = 0.1;  // between two reports of progress
 
@@ -112,7 +112,7 @@ class Load final : public ItemSink {
 
   absl::Mutex mutex_;
   LoadController controller_ ABSL_GUARDED_BY(mutex_);
-  uint64_t events_ ABSL_GUARDED_BY(mutex_) = 0;     // grows with each event of the stream
+  uint64_t events_ ABSL_GUARDED_BY(mutex_) = 0;  // grows with each event of the stream
   std::vector<std::vector<float>>
       hidden_;  // [columns] of [tokens][d_model], from the first op of a column to its last
   std::vector<float> query_hidden_;                         // [query][d_model]
@@ -155,7 +155,8 @@ void Load::Settle() {
   const auto drop = [this](const BlockRef& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     controller_.FinishDecode(Seconds(), block.column, block.layer, /*ok=*/false);
   };
-  for (ReceivedBlock& block : residuals_.Admit(controller_.state(), drop)) worker_->Post(std::move(block));
+  for (ReceivedBlock& block : residuals_.Admit(controller_.state(), drop))
+    worker_->Post(std::move(block));
 }
 
 void Load::OnItem(const ItemRef& item, std::string bytes) {
@@ -357,8 +358,9 @@ void Load::FitLevel() {
     for (uint32_t p = planes; p < received.want && controller_.UnderWay(block); ++p)
       dropped.push_back({block.column, block.layer, p});
     received.want = std::min(received.want, planes);
-    controller_.SetBytes(block, static_cast<uint64_t>(BytesOf(
-                                    size_t{block.column} * job_.problem.layers + block.layer)));
+    controller_.SetBytes(
+        block,
+        static_cast<uint64_t>(BytesOf(size_t{block.column} * job_.problem.layers + block.layer)));
   }
   if (!dropped.empty()) job_.stream->Cancel(std::move(dropped));
 }
@@ -388,8 +390,7 @@ absl::Status Load::ForSteps(uint32_t rows,
   for (uint32_t done = 0; done < rows; done += job_.step_rows) {
     RETURN_IF_ERROR(job_.cancel.Check());
     RETURN_IF_ERROR(step(done, std::min(job_.step_rows, rows - done)));
-    if (done + job_.step_rows < rows)
-      Watch(static_cast<double>(done + job_.step_rows) / rows);
+    if (done + job_.step_rows < rows) Watch(static_cast<double>(done + job_.step_rows) / rows);
   }
   return absl::OkStatus();
 }
@@ -455,8 +456,7 @@ void Load::ExecuteFinal(const ComputeOp& op) {
   {
     absl::MutexLock lock(&mutex_);
     residual = residuals_.Take(block);
-    below_computed =
-        controller_.state().block(op.column, op.layer - 1) == BlockState::kComputed;
+    below_computed = controller_.state().block(op.column, op.layer - 1) == BlockState::kComputed;
   }
   const double begin = Seconds();
   const absl::Status status =

@@ -46,9 +46,9 @@ struct LoadJob {
   std::span<const int32_t> context;  // token ids, at least 1
   std::span<const int32_t> query;    // may be empty
   KvCache* cache = nullptr;          // empty; Run extends it to context + query tokens
-  LoadPolicy* policy = nullptr;  // of this load alone
-  LoadProblem problem;           // block_bytes all 0 when there is no stream
-  ItemStream* stream = nullptr;  // null: everything is computed
+  LoadPolicy* policy = nullptr;      // of this load alone
+  LoadProblem problem;               // block_bytes all 0 when there is no stream
+  ItemStream* stream = nullptr;      // null: everything is computed
   // With a stream: one of them.
   const BlockDecoder* decoder = nullptr;
   const ResidualDecoder* residual = nullptr;
@@ -80,7 +80,7 @@ struct LoadEvent {
 struct LoadResult {
   std::vector<float>
       last_hidden;  // [d_model] of the last query token after the last layer; empty without a query
-  LoadPlan plan;  // the first one
+  LoadPlan plan;    // the first one
   Migrations migrations;
   std::vector<LoadEvent> timeline;    // by end time
   std::vector<std::string> degraded;  // why the plan was left; empty: as planned

@@ -85,11 +85,11 @@ struct BlockRef {
 
 struct LoadPlan {
   std::string policy;
-  std::vector<uint32_t> depth;   // D_t: layers [0, D_t) of column t are computed here
-  std::vector<BlockRef> order;   // the other blocks, in the order of the stream
-  bool pipelined_query = true;   // QUERY(l) may run before the last block is there
-  double predicted_s = 0;        // TTFT without queue and look-up; 0: the policy predicts nothing
-  double lower_bound_s = 0;      // the same with fractional depths and no dependencies
+  std::vector<uint32_t> depth;  // D_t: layers [0, D_t) of column t are computed here
+  std::vector<BlockRef> order;  // the other blocks, in the order of the stream
+  bool pipelined_query = true;  // QUERY(l) may run before the last block is there
+  double predicted_s = 0;       // TTFT without queue and look-up; 0: the policy predicts nothing
+  double lower_bound_s = 0;     // the same with fractional depths and no dependencies
 };
 
 // Seconds to compute layers [0, depth) of column t: PROJ of each, ATTN of all but the top one.

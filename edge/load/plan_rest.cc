@@ -74,7 +74,7 @@ RestPlan PlanRest(const LoadView& view) {
   RestPlan plan;
   plan.depth.assign(columns, 0);
 
-  double bytes = 0;     // still to come if nothing more is computed
+  double bytes = 0;                      // still to come if nothing more is computed
   double compute = view.running_left_s;  // PROJ, ATTN and FINAL
   double largest = 0, final_seconds = 0;
   std::vector<Step> steps;
@@ -103,8 +103,8 @@ RestPlan PlanRest(const LoadView& view) {
   const double query = p.QuerySeconds();
   const double queries = query * (p.layers - std::min(p.layers, state.query_layer()));
   const double rate = view.streaming ? p.link_bytes_per_s : 0;
-  const double after = p.DecodeSeconds(largest) + final_seconds + query +
-                       (view.under_way_bytes > 0 ? 0 : p.rtt_s);
+  const double after =
+      p.DecodeSeconds(largest) + final_seconds + query + (view.under_way_bytes > 0 ? 0 : p.rtt_s);
   const auto value = [&](double left, double work) {
     double link = 0;
     if (left > 0.5) {

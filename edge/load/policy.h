@@ -29,17 +29,15 @@ struct LoadView {
   std::optional<ComputeOp> running;
   double running_left_s = 0;
 
-  bool UnderWay(uint32_t t, uint32_t l) const {
-    return under_way[size_t{t} * problem.layers + l];
-  }
+  bool UnderWay(uint32_t t, uint32_t l) const { return under_way[size_t{t} * problem.layers + l]; }
   // Missing here, and the stream may bring it.
   bool Orderable(uint32_t t, uint32_t l) const {
     return state.Wanted(t, l) && !UnderWay(t, l) && problem.bytes(t, l) > 0;
   }
   // hidden_depth when `running` is done.
   uint32_t HiddenDepth(uint32_t t) const {
-    const bool attends = running.has_value() && running->kind == ComputeOp::Kind::kAttend &&
-                         running->column == t;
+    const bool attends =
+        running.has_value() && running->kind == ComputeOp::Kind::kAttend && running->column == t;
     return state.hidden_depth(t) + (attends ? 1 : 0);
   }
 };
@@ -68,8 +66,8 @@ class LoadPolicy {
 
 std::unique_ptr<LoadPolicy> MakeSparkvPolicy();  // D-profile plan, query pipelined, work-conserving
 std::unique_ptr<LoadPolicy> MakeSparkvPaperPolicy();  // the paper's greedy stages and migration
-std::unique_ptr<LoadPolicy> MakeStreamPolicy();  // everything streamed, layer by layer
-std::unique_ptr<LoadPolicy> MakeLocalPolicy();   // everything computed
+std::unique_ptr<LoadPolicy> MakeStreamPolicy();       // everything streamed, layer by layer
+std::unique_ptr<LoadPolicy> MakeLocalPolicy();        // everything computed
 // Computed from the first column, streamed from the last, until they meet. With `pipelined` the
 // query follows layer by layer, which Cake as published does not do.
 std::unique_ptr<LoadPolicy> MakeCakePolicy(bool pipelined = false);

@@ -8,8 +8,8 @@
 
 namespace sparkv {
 
-std::vector<ReceivedBlock> ResidualBlocks::Admit(
-    const LoadState& state, const std::function<void(const BlockRef&)>& drop) {
+std::vector<ReceivedBlock> ResidualBlocks::Admit(const LoadState& state,
+                                                 const std::function<void(const BlockRef&)>& drop) {
   std::stable_sort(
       received_.begin(), received_.end(),
       [](const ReceivedBlock& a, const ReceivedBlock& b) { return a.block.layer < b.block.layer; });

@@ -81,9 +81,9 @@ class Simulation {
   std::string error_;
   double now_ = 0;
 
-  std::deque<Queued> queue_;    // at the server, or on the way to it
+  std::deque<Queued> queue_;     // at the server, or on the way to it
   std::vector<Recall> recalls_;  // likewise
-  std::deque<Sent> wire_;       // being sent, or on their way here
+  std::deque<Sent> wire_;        // being sent, or on their way here
   double link_free_s_ = 0;
   double last_arrival_s_ = 0;
   double arrived_bytes_ = 0;
@@ -94,7 +94,7 @@ class Simulation {
   double decoded_s_ = kNever;
 
   std::optional<ComputeOp> op_;
-  double work_ = 0;        // of op_ in all
+  double work_ = 0;  // of op_ in all
   double work_left_ = 0;
   double next_tick_s_ = 0;
   std::vector<bool> filled_;
@@ -106,9 +106,9 @@ uint64_t Simulation::Received() const {
     const double part =
         std::min(sent.bytes, world_.link.Amount(sent.begin_s, now_ - world_.rtt_s / 2));
     if (part <= 0) break;
-    bytes += part < sent.bytes ? kFrameBytes * static_cast<double>(
-                                                   static_cast<uint64_t>(part / kFrameBytes))
-                               : sent.bytes;
+    bytes += part < sent.bytes
+                 ? kFrameBytes * static_cast<double>(static_cast<uint64_t>(part / kFrameBytes))
+                 : sent.bytes;
   }
   return static_cast<uint64_t>(bytes);
 }
@@ -157,10 +157,9 @@ void Simulation::RunServer() {
     queue_.pop_front();
     Sent sent{block, now_, world_.link.FinishTime(now_, BytesOf(block)), 0, BytesOf(block)};
     link_free_s_ = sent.end_s;
-    const double jitter =
-        world_.jitter_s > 0
-            ? std::uniform_real_distribution<double>(0, world_.jitter_s)(random_)
-            : 0;
+    const double jitter = world_.jitter_s > 0
+                              ? std::uniform_real_distribution<double>(0, world_.jitter_s)(random_)
+                              : 0;
     last_arrival_s_ = std::max(last_arrival_s_, sent.end_s + world_.rtt_s / 2 + jitter);
     sent.arrive_s = last_arrival_s_;
     wire_.push_back(sent);
@@ -191,12 +190,12 @@ void Simulation::Decode() {
     }
   }
   if (!decoding_.has_value() && !to_decode_.empty()) {
-    const auto lowest = std::min_element(
-        to_decode_.begin(), to_decode_.end(),
-        [](const BlockRef& a, const BlockRef& b) { return a.layer < b.layer; });
+    const auto lowest =
+        std::min_element(to_decode_.begin(), to_decode_.end(),
+                         [](const BlockRef& a, const BlockRef& b) { return a.layer < b.layer; });
     decoding_ = *lowest;
     to_decode_.erase(lowest);
-    decoded_s_ = now_ + truth_.DecodeSeconds(BytesOf(*decoding_));
+    decoded_s_ = world_.speed.FinishTime(now_, truth_.DecodeSeconds(BytesOf(*decoding_)));
   }
 }
 

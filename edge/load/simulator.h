@@ -16,11 +16,11 @@
 namespace sparkv {
 
 struct SimulatedWorld {
-  LoadProblem truth;      // costs as they are; its link rate is not used
-  RateCurve link;         // bytes/s over time
-  RateCurve speed{1.0};   // of the device; 1: as the costs say
+  LoadProblem truth;     // costs as they are; its link rate is not used
+  RateCurve link;        // bytes/s over time
+  RateCurve speed{1.0};  // of the device; 1: as the costs say
   double rtt_s = 0;
-  double jitter_s = 0;    // uniform in [0, jitter] on top of each block's delay, order kept
+  double jitter_s = 0;  // uniform in [0, jitter] on top of each block's delay, order kept
   uint64_t seed = 1;
   double link_ends_s = 1e18;  // then the stream breaks, and the edge is told
   CodecRules rules;
@@ -30,18 +30,18 @@ struct SimulatedEvent {
   enum class Kind : uint8_t { kOrdered, kCancelled, kArrived, kDecoded, kBegan, kEnded };
   Kind kind;
   double at_s;
-  BlockRef block;                          // kOrdered, kCancelled, kArrived, kDecoded
+  BlockRef block;                               // kOrdered, kCancelled, kArrived, kDecoded
   ComputeOp op{ComputeOp::Kind::kQuery, 0, 0};  // kBegan, kEnded
 };
 
 struct SimulatedLoad {
-  double ttft_s = 0;          // of all layers of the query, or of all blocks without one
+  double ttft_s = 0;  // of all layers of the query, or of all blocks without one
   double link_busy_s = 0;
   double compute_busy_s = 0;  // of ops
   double compute_idle_s = 0;
-  uint64_t bytes = 0;         // sent by the server
+  uint64_t bytes = 0;                   // sent by the server
   uint32_t streamed = 0, computed = 0;  // blocks
-  double most_under_way = 0;  // bytes
+  double most_under_way = 0;            // bytes
   Migrations migrations;
   LoadPlan first_plan;
   std::vector<SimulatedEvent> events;  // in time

@@ -77,8 +77,7 @@ class Greedy {
       for (uint32_t t = 0; t < p_.columns(); ++t) {
         for (uint32_t l = p_.least_depth(); l < p_.layers; ++l) {
           if (loaded_[Index(t, l)] || p_.bytes(t, l) == 0) continue;
-          queue.push_back(
-              {kAlpha / StreamSeconds(t, l) + kBeta * Unlocked(t, l, false), {t, l}});
+          queue.push_back({kAlpha / StreamSeconds(t, l) + kBeta * Unlocked(t, l, false), {t, l}});
         }
       }
       std::stable_sort(queue.begin(), queue.end(),

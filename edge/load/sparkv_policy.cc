@@ -120,7 +120,7 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) {
   const ColumnTable columns(problem);
   LoadPlan plan;
   plan.policy = name();
-    plan.depth.assign(problem.columns(), problem.least_depth());
+  plan.depth.assign(problem.columns(), problem.least_depth());
   std::vector<Step> steps;
   double computed = 0;
   double left = 0;

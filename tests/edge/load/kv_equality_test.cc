@@ -69,7 +69,10 @@ class Case {
       for (uint32_t l = 0; l < geometry_.layers; ++l) {
         std::vector<uint16_t> k(shape.elements()), v(shape.elements());
         REQUIRE_OK(stored_->ExportBlock(l, problem_.begin(t), shape.tokens, k.data(), v.data()));
-        auto planes = encoder->EncodeBlock({.shape = shape, .place = {.layer = l, .layers = geometry_.layers}, .k = k.data(), .v = v.data()});
+        auto planes = encoder->EncodeBlock({.shape = shape,
+                                            .place = {.layer = l, .layers = geometry_.layers},
+                                            .k = k.data(),
+                                            .v = v.data()});
         REQUIRE_OK(planes);
         uint64_t bytes = 0;
         for (const std::string& plane : *planes) bytes += plane.size();

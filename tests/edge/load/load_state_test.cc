@@ -117,7 +117,8 @@ std::string Step(LoadState* state) {
   return absl::StrCat(std::string(1, names[static_cast<int>(op->kind)]), op->column, op->layer);
 }
 
-TEST_CASE("FINAL waits for the block below, streamed or computed, and the lower layer comes first") {
+TEST_CASE(
+    "FINAL waits for the block below, streamed or computed, and the lower layer comes first") {
   LoadState state(2, 4, {1, 3}, true, true, kPredicts);
   CHECK_FALSE(state.present(0, 0));
   Deliver(&state, 0, 2);

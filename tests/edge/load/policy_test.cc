@@ -207,8 +207,7 @@ TEST_CASE("no policy orders a first layer that is never sent") {
     const std::vector<BlockRef> cake = MakeCakePolicy()->Plan(p).order;
     CHECK(cake.front() == (whole ? BlockRef{2, 1} : BlockRef{2, 3}));
     CHECK(cake.size() == 9);
-    for (const BlockRef& block : MakeGivenPolicy({0, 1, 3})->Plan(p).order)
-      CHECK(block.layer >= 1);
+    for (const BlockRef& block : MakeGivenPolicy({0, 1, 3})->Plan(p).order) CHECK(block.layer >= 1);
   }
 }
 
@@ -299,6 +298,42 @@ TEST_CASE("the stream's order is layer by layer") {
   const LoadProblem p = SmallProblem(2, 3);
   const auto order = LayerMajorOrder(p, {2, 1});
   CHECK(order == std::vector<BlockRef>{{1, 1}, {0, 2}, {1, 2}});
+}
+
+TEST_CASE("worked by hand: the paper's greedy on one column") {
+  // PROJ 1 s, ATTN 4 s, a block 3 s on the link; one block a stage, for a stage lasts .1 s.
+  //   t_comp = 5, 5, 5, 1 (the last layer needs no ATTN); t_stream = 3.
+  //   w_c(l) = 1/5 + 1/5, and 1/5 + 1/1 of layer 2, whose computing makes layer 3 ready; w_s = 1/3,
+  //   for a streamed block makes nothing of its column ready; equal ones go in order.
+  //   Stage 1: compute 0, stream 1. Then nothing can be computed, and 2 and 3 are streamed.
+  LoadProblem p;
+  p.layers = 4;
+  p.column_tokens = {1000};
+  p.block_bytes.assign(4, 3000);
+  p.link_bytes_per_s = 1000;
+  p.compute.proj_row = 1e-3;
+  p.compute.dense_row = 4e-3;
+  const LoadPlan plan = MakeSparkvPaperPolicy()->Plan(p);
+  CHECK(plan.depth == std::vector<uint32_t>{1});
+  CHECK(plan.order == std::vector<BlockRef>{{0, 1}, {0, 2}, {0, 3}});
+  CHECK_FALSE(plan.pipelined_query);
+}
+
+TEST_CASE("worked by hand: the paper's greedy streams what unlocks later columns") {
+  // Two columns of two layers. Streaming (0, 0) makes (1, 0) ready: w_s = 1/t_s + 1/t_c.
+  LoadProblem p;
+  p.layers = 2;
+  p.column_tokens = {kColumnTokens, kColumnTokens};
+  p.block_bytes.assign(4, 1000);
+  p.link_bytes_per_s = 1000;
+  p.compute.proj_row = 1.0 / kColumnTokens;
+  p.compute.dense_row = 1.0 / kColumnTokens;
+  const LoadPlan plan = MakeSparkvPaperPolicy()->Plan(p);
+  // Stage 1 computes (0, 0), which readies (0, 1) and (1, 0), and streams the first of those left
+  // with the highest weight: none unlocks more than another, so (0, 1).
+  // Stage 2 computes (1, 0), the only ready block, and streams (1, 1).
+  CHECK(plan.depth == std::vector<uint32_t>{1, 1});
+  CHECK(plan.order == std::vector<BlockRef>{{0, 1}, {1, 1}});
 }
 
 }  // namespace

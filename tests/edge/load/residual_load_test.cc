@@ -110,8 +110,7 @@ TEST_CASE("the order of arrival changes nothing") {
       ScriptedStream stream(f.blocks, kLayers);
       stream.shuffle.emplace(seed);
       KvCache cache(f.pool);
-      const auto result =
-          f.Load(&stream, planes, {}, &cache, ShuffledPolicy({1, 1, 1}, seed));
+      const auto result = f.Load(&stream, planes, {}, &cache, ShuffledPolicy({1, 1, 1}, seed));
       INFO("seed " << seed << ", " << planes << " planes");
       REQUIRE_OK(result);
       CHECK(result->blocks_streamed == 9);
@@ -127,9 +126,7 @@ TEST_CASE("symbols that wait for FINAL are bounded, the rest waits as it came") 
   f.waiting_limit = 2 * f.SymbolBytes();
   // The top layers come first, and nothing can be finished until the last items are here.
   ScriptedStream stream(f.blocks, kLayers);
-  f.compute.after_project = [&] {
-    stream.AwaitIdle();
-  };
+  f.compute.after_project = [&] { stream.AwaitIdle(); };
   KvCache cache(f.pool);
   const auto result = f.Load(&stream, 1, {}, &cache, ReversedPolicy(std::vector<uint32_t>(6, 1)));
   REQUIRE_OK(result);
@@ -156,9 +153,8 @@ TEST_CASE("faults of the stream end in the right K and V with a reason") {
           const auto seed = static_cast<uint32_t>(at);
           if (shuffled) stream.shuffle.emplace(seed);
           KvCache cache(f.pool);
-          const auto result =
-              f.Load(&stream, planes, {1, 1}, &cache,
-                     shuffled ? ShuffledPolicy({1, 1}, seed) : nullptr);
+          const auto result = f.Load(&stream, planes, {1, 1}, &cache,
+                                     shuffled ? ShuffledPolicy({1, 1}, seed) : nullptr);
           INFO("fault " << fault << " at " << at << ", " << planes << " planes, shuffled "
                         << shuffled);
           REQUIRE_OK(result);
@@ -227,9 +223,7 @@ TEST_CASE("a stream that is through early brings what was planned for compute") 
   for (const uint32_t planes : {1u, 2u}) {
     ResidualFixture f(2500);
     ScriptedStream stream(f.blocks, kLayers);
-    f.compute.after_project = [&] {
-      stream.AwaitIdle();
-    };
+    f.compute.after_project = [&] { stream.AwaitIdle(); };
     KvCache cache(f.pool);
     const auto result = f.Load(&stream, planes, {}, &cache,
                                std::make_unique<ConservingPolicy>(std::vector<uint32_t>{4, 4, 1}));
