@@ -116,7 +116,7 @@ std::vector<Setting> EdgeSettings() {
       {.key = "policy",
        .default_value = "sparkv",
        .help = "How contexts are loaded unless a request says otherwise.",
-       .choices = {"sparkv", "stream", "local", "cake"}},
+       .choices = AllPolicyNames()},
       {.key = "level",
        .type = SettingType::kInt,
        .default_value = "0",
@@ -201,10 +201,7 @@ absl::StatusOr<EdgeConfig> MakeEdgeConfig(const Settings& settings) {
   session.max_queue = static_cast<uint32_t>(settings.GetInt("max_queue"));
   session.level = static_cast<uint32_t>(settings.GetInt("level"));
   session.slo_ms = static_cast<uint32_t>(settings.GetInt("slo_ms"));
-  for (const v1::Policy policy :
-       {v1::POLICY_SPARKV, v1::POLICY_STREAM, v1::POLICY_LOCAL, v1::POLICY_CAKE}) {
-    if (PolicyName(policy) == settings.GetString("policy")) session.policy = policy;
-  }
+  session.policy = PolicyOfName(settings.GetString("policy")).value_or(session.policy);
   config.contexts.codec = settings.GetString("codec");
   config.contexts.profile_wait = settings.GetDuration("profile_wait");
   config.log_level = settings.GetString("log_level");

@@ -30,10 +30,14 @@ absl::Status CheckKv(const PagedKv& kv, size_t keys) {
   if (kv.head_stride < kKeyBlock * kv.dim || kv.head_stride > kMaxStride)
     return Bad("kv.head_stride is ", kv.head_stride, ", allowed: ", kKeyBlock * kv.dim, "..",
                kMaxStride);
-  const size_t pages = (keys + kKeyBlock - 1) / kKeyBlock;
+  if (keys != 0 && kv.k == nullptr) return Bad("kv.k is null");
+  if (keys != 0 && kv.v == nullptr) return Bad("kv.v is null");
+  return absl::OkStatus();
+}
+
+absl::Status CheckPages(const PagedKv& kv, size_t keys) {
   for (const auto& [name, pointers] : {std::pair{"kv.k", kv.k}, std::pair{"kv.v", kv.v}}) {
-    if (pages != 0 && pointers == nullptr) return Bad(name, " is null");
-    for (size_t p = 0; p < pages; ++p) {
+    for (size_t p = 0; p * kKeyBlock < keys; ++p) {
       if (pointers[p] == nullptr) return Bad(name, "[", p, "] is null");
     }
   }
@@ -92,7 +96,7 @@ absl::Status CheckLists(const BlockAttentionArgs& a) {
 
 }  // namespace
 
-absl::Status CheckBlockAttention(const BlockAttentionArgs& a) {
+absl::Status CheckBlockAttentionShapes(const BlockAttentionArgs& a) {
   if (a.rows > a.kv.tokens || a.begin > a.kv.tokens - a.rows) {
     return Bad("begin is ", a.begin, " and rows ", a.rows, ", kv.tokens is ", a.kv.tokens);
   }
@@ -107,8 +111,13 @@ absl::Status CheckBlockAttention(const BlockAttentionArgs& a) {
   if (a.rows == 0) return absl::OkStatus();
   if (a.q == nullptr) return Bad("q is null");
   if (a.out == nullptr) return Bad("out is null");
-  if (absl::Status s = CheckStrides(a); !s.ok()) return s;
-  return a.lists.begin == nullptr ? absl::OkStatus() : CheckLists(a);
+  return CheckStrides(a);
+}
+
+absl::Status CheckBlockAttention(const BlockAttentionArgs& a) {
+  if (absl::Status s = CheckBlockAttentionShapes(a); !s.ok()) return s;
+  if (absl::Status s = CheckPages(a.kv, a.begin + a.rows); !s.ok()) return s;
+  return a.rows == 0 || a.lists.begin == nullptr ? absl::OkStatus() : CheckLists(a);
 }
 
 absl::Status BlockSparseAttentionScalar(const BlockAttentionArgs& a) {

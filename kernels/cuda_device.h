@@ -7,6 +7,7 @@
 //   can hold both.
 // SPARKV_SHARED(T, name, count): static shared memory, T name[count] of the block.
 // SPARKV_UNROLL: before a loop of constant length, whose arrays shall be in registers.
+// SPARKV_NO_UNROLL: before a loop that would take many registers side by side.
 // SPARKV_DYNAMIC_SHARED(name): unsigned char name[], the launch's shared_bytes, 16-byte aligned.
 #pragma once
 
@@ -18,12 +19,14 @@
 #include <cuda_runtime.h>
 #define SPARKV_CUDA_NAMESPACE cuda
 #define SPARKV_UNROLL _Pragma("unroll")
+#define SPARKV_NO_UNROLL _Pragma("unroll 1")
 #define SPARKV_SHARED(T, name, count) __shared__ T name[count]
 #define SPARKV_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #else
 #include "cuda_emulator.h"
 #define SPARKV_CUDA_NAMESPACE emulated
 #define SPARKV_UNROLL
+#define SPARKV_NO_UNROLL
 #define SPARKV_SHARED(T, name, count) \
   static const char name##_key = 0;   \
   T* const name = ::sparkv::testing::SharedArray<T>(&name##_key, count)
@@ -36,11 +39,19 @@ namespace sparkv::kernels::SPARKV_CUDA_NAMESPACE {
 inline constexpr unsigned kWarpSize = 32;
 inline constexpr unsigned kWholeWarp = 0xFFFFFFFF;
 
+// Dynamic shared memory that a kernel has without asking CUDA for more.
+inline constexpr size_t kPlainSharedBytes = 48 << 10;
+
 // Queues a kernel. nullptr, or why it could not be queued; the text lives until the next launch.
 template <typename... Parameters, typename... Arguments>
 const char* Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
                    CudaStream stream, Arguments... arguments) {
 #ifdef __CUDACC__
+  if (shared_bytes > kPlainSharedBytes) {
+    const cudaError_t refused = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    if (refused != cudaSuccess) return cudaGetErrorString(refused);
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;

@@ -49,11 +49,11 @@ for source in kernels/*.cu; do
 done
 # ptxas: "Compiling entry function 'NAME' for 'sm_80'", "N bytes stack frame, N bytes spill stores, ...", "Used N registers, ..."
 cat "$build"/ptxas/*.txt | c++filt | awk '
-  BEGIN {printf "%-24s %-6s %9s %7s %6s %6s\n", "kernel", "for", "registers", "shared", "stack", "spills"}
+  BEGIN {printf "%-26s %-6s %9s %7s %6s %6s\n", "kernel", "for", "registers", "shared", "stack", "spills"}
   /Compiling entry function/ {
     split($0, quoted, "\047")
     name = quoted[2]; architecture = quoted[4]
-    sub(/\(anonymous namespace\)::/, "", name); sub(/\(.*/, "", name); sub(/.*::/, "", name)
+    gsub(/\(anonymous namespace\)::|\(sparkv::kernels::CudaWeightType\)/, "", name); sub(/\(.*/, "", name); sub(/.*::/, "", name)
     if (name ~ /^_Z/ && match(name, /[A-Z][A-Za-z]*Kernel/)) name = substr(name, RSTART, RLENGTH)
     stack = spills = shared = 0
   }
@@ -63,7 +63,7 @@ cat "$build"/ptxas/*.txt | c++filt | awk '
       if ($i == "Used") registers = $(i + 1)
       if ($(i + 1) == "bytes" && $(i + 2) ~ /^smem/) shared = $i
     }
-    printf "%-24s %-6s %9d %7d %6d %6d\n", name, architecture, registers, shared, stack, spills
+    printf "%-26s %-6s %9d %7d %6d %6d\n", name, architecture, registers, shared, stack, spills
     ++kernels; total += spills
   }
   END {

@@ -60,6 +60,7 @@ Decoder::Decoder(std::shared_ptr<const Model> model, const DecoderOptions& optio
 
 Decoder::~Decoder() = default;
 
+int Decoder::threads() const { return impl_->context.team.threads(); }
 void Decoder::set_dense_from(uint32_t position) { impl_->dense.set_dense_from(position); }
 
 const AttentionWork& Decoder::attention_work() const { return impl_->dense.work(); }

@@ -41,6 +41,7 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   const Model& model() const { return *model_; }
+  int threads() const;
 
   // Rows at positions from here on, the question's, attend densely whatever the options.
   // UINT32_MAX, the default: none of them.

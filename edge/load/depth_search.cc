@@ -20,7 +20,7 @@ struct Partial {
 class Search {
  public:
   Search(const LoadProblem& problem, const BusyTime& seconds)
-      : problem_(problem), seconds_(seconds) {}
+      : problem_(problem), seconds_(seconds), columns_(problem) {}
 
   double Run(std::vector<uint32_t>* depth) {
     const uint32_t layers = problem_.layers;
@@ -33,7 +33,7 @@ class Search {
       for (uint32_t d = layers; d >= 1; --d) {
         if (d < layers) left += static_cast<double>(problem_.bytes(t, d));
         if (!problem_.DepthAllowed(d)) continue;
-        const double computed = ColumnSeconds(problem_, t, d);
+        const double computed = columns_(t, d);
         if (t == 0) {
           Append(0, 0, -1, computed, left, d, best, &next[d]);
           continue;
@@ -104,6 +104,7 @@ class Search {
 
   const LoadProblem& problem_;
   const BusyTime& seconds_;
+  const ColumnTable columns_;
   std::vector<Partial> pool_;
 };
 

@@ -12,15 +12,18 @@ LoadState::LoadState(uint32_t columns, uint32_t layers, std::vector<uint32_t> de
       has_query_(has_query),
       pipelined_query_(pipelined_query),
       rules_(rules),
+      least_depth_(columns, rules.first_layer_local ? 1 : 0),
       blocks_(size_t{columns} * layers, BlockState::kMissing),
       hidden_(columns, 0),
       closed_(columns, layers),
       layer_left_(layers, columns),
       column_left_(columns, layers) {
   depth_.resize(columns, 0);
-  if (rules_.first_layer_local) {
-    for (uint32_t& d : depth_) d = std::max(d, 1u);
-  }
+  for (uint32_t t = 0; t < columns_; ++t) SetDepth(t, depth_[t]);
+}
+
+void LoadState::SetDepth(uint32_t t, uint32_t depth) {
+  depth_[t] = std::min(std::max(depth, least_depth_[t]), layers_);
 }
 
 std::optional<uint32_t> LoadState::Gap(uint32_t t, uint32_t below) const {
@@ -49,25 +52,32 @@ std::optional<ComputeOp> LoadState::NextOp() {
       return ComputeOp{ComputeOp::Kind::kProject, t, 0};
     }
   }
-  if (rules_.needs_final) {
-    for (uint32_t l = 1; l < layers_; ++l) {
-      for (uint32_t t = 0; t < columns_; ++t) {
-        if (block(t, l) != BlockState::kSymbols || !present(t, l - 1)) continue;
-        At(t, l) = BlockState::kFinishing;
-        return ComputeOp{ComputeOp::Kind::kFinal, t, l};
-      }
-    }
-  }
+  const std::optional<BlockRef> final_block = NextFinal();
   for (uint32_t t = 0; t < columns_; ++t) {
     const std::optional<uint32_t> gap = Gap(t, depth_[t]);
     if (!gap.has_value()) continue;
     const uint32_t layer = hidden_[t];
+    // The query needs the lower layer first.
+    if (final_block.has_value() && final_block->layer <= layer) break;
     if (*gap == layer) {
       At(t, layer) = BlockState::kComputing;
       if (rules_.whole_columns && layer > 0) Close(t, layer);
       return ComputeOp{ComputeOp::Kind::kProject, t, layer};
     }
     if (AttendReady(t, layer)) return ComputeOp{ComputeOp::Kind::kAttend, t, layer};
+  }
+  if (final_block.has_value()) {
+    At(final_block->column, final_block->layer) = BlockState::kFinishing;
+    return ComputeOp{ComputeOp::Kind::kFinal, final_block->column, final_block->layer};
+  }
+  return std::nullopt;
+}
+
+std::optional<BlockRef> LoadState::NextFinal() const {
+  for (uint32_t l = 1; rules_.needs_final && l < layers_; ++l) {
+    for (uint32_t t = 0; t < columns_; ++t) {
+      if (block(t, l) == BlockState::kSymbols && present(t, l - 1)) return BlockRef{t, l};
+    }
   }
   return std::nullopt;
 }
@@ -120,13 +130,14 @@ void LoadState::FailFinal(uint32_t t, uint32_t l) {
 void LoadState::Close(uint32_t t, uint32_t l) {
   if (l >= closed_[t]) return;
   closed_[t] = l;
-  depth_[t] = layers_;
+  least_depth_[t] = depth_[t] = layers_;
   for (; l < layers_; ++l) {
     if (block(t, l) == BlockState::kSymbols) At(t, l) = BlockState::kMissing;
   }
 }
 
 void LoadState::MustCompute(uint32_t t, uint32_t l) {
+  least_depth_[t] = std::max(least_depth_[t], l + 1);
   depth_[t] = std::max(depth_[t], l + 1);
   // What is streamed above a local first layer is made for it.
   if (rules_.whole_columns && !(l == 0 && rules_.first_layer_local)) Close(t, l);
@@ -137,7 +148,7 @@ void LoadState::ComputeAll() {
     for (uint32_t l = 0; l < layers_; ++l) {
       if (block(t, l) == BlockState::kMissing) MustCompute(t, l);
     }
-    depth_[t] = layers_;
+    least_depth_[t] = depth_[t] = layers_;
   }
 }
 

@@ -47,10 +47,19 @@ class LoadState {
     return hidden_[t];
   }  // hidden(t, hidden_depth - 1) is the column's input now
   uint32_t depth(uint32_t t) const { return depth_[t]; }
+  // A new plan's depth. It stays at least what MustCompute asked for.
+  void SetDepth(uint32_t t, uint32_t depth);
+  uint32_t columns() const { return columns_; }
+  uint32_t layers() const { return layers_; }
+  bool has_query() const { return has_query_; }
+  uint32_t query_layer() const { return query_; }  // layers that the query has passed
+  const CodecRules& rules() const { return rules_; }
+  // K, V of layer l are there in columns 0..t: ATTN(t, l) need not wait.
+  bool AttendReady(uint32_t t, uint32_t l) const;
 
   // The next legal op that the plan asks for: QUERY, then PROJ of a first layer that all need, then
-  // FINAL of the lowest layer, else the first column with a gap below its depth whose next op is
-  // ready. nullopt: nothing can be done now. Project and Final claim their block.
+  // the first column with a gap below its depth whose next op is ready, or FINAL of the lowest
+  // layer when that layer is no higher or nothing else is ready. nullopt: nothing can be done now. Project and Final claim their block.
   std::optional<ComputeOp> NextOp();
   void Finish(const ComputeOp& op);
 
@@ -86,9 +95,10 @@ class LoadState {
 
  private:
   void Close(uint32_t t, uint32_t l);
+  // The lowest block that FINAL can be done of.
+  std::optional<BlockRef> NextFinal() const;
   BlockState& At(uint32_t t, uint32_t l) { return blocks_[size_t{t} * layers_ + l]; }
   void MarkPresent(uint32_t t, uint32_t l, BlockState state);
-  bool AttendReady(uint32_t t, uint32_t l) const;
 
   const uint32_t columns_;
   const uint32_t layers_;
@@ -96,6 +106,7 @@ class LoadState {
   const bool has_query_;
   const bool pipelined_query_;
   const CodecRules rules_;
+  std::vector<uint32_t> least_depth_;  // [columns] what MustCompute asked for
   std::vector<BlockState> blocks_;     // [columns][layers]
   std::vector<uint32_t> hidden_;       // [columns]
   std::vector<uint32_t> closed_;       // [columns] from here on nothing is streamed

@@ -1,17 +1,17 @@
 #include "edge/load/loader.h"
 
 #include <algorithm>
-#include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status.h"
 #include "common/codec/column_decode.h"
+#include "edge/load/controller.h"
 #include "edge/load/decode_worker.h"
-#include "edge/load/load_state.h"
 #include "edge/load/residual_blocks.h"
 
 namespace sparkv {
@@ -19,11 +19,8 @@ namespace {
 
 constexpr absl::Duration kPoll =
     absl::Milliseconds(20);  // cancellation and stalls are noticed within this
-// The link's rate now is taken over at least this long and this much: frames come in pieces of up
-// to 256 KiB.
-constexpr double kRateSeconds = 0.5;
-constexpr uint64_t kRateBytes = 512 << 10;
-constexpr double kFitSeconds = 0.1;  // between two looks at the level
+constexpr double kFitSeconds = 0.1;     // between two looks at the level
+constexpr double kReportSeconds = 0.1;  // between two reports of progress
 
 CodecRules RulesOf(const LoadJob& job) {
   return {.needs_final = job.residual != nullptr && job.residual->predicts(),
@@ -38,13 +35,10 @@ class Load final : public ItemSink {
         compute_(compute),
         clock_(clock),
         begin_(clock.Now()),
-        plan_(job.policy->Plan(job.problem)),
         rules_(RulesOf(job)),
-        state_(job.problem.columns(), job.problem.layers, plan_.depth, !job.query.empty(),
-               plan_.pipelined_query, rules_),
+        controller_(job.problem, job.policy, rules_),
         hidden_(job.problem.columns()),
         received_(size_t{job.problem.columns()} * job.problem.layers),
-        ordered_(received_.size(), false),
         residuals_(job.waiting_limit_bytes,
                    [this](const BlockRef& block) {
                      return uint64_t{4} * job_.cache->geometry().row() * Rows(block.column);
@@ -62,11 +56,6 @@ class Load final : public ItemSink {
     uint32_t want = 0;
     double begin_s = 0;
   };
-  struct RateSample {
-    double at_s;
-    uint64_t bytes;
-  };
-
   double Seconds() const { return absl::ToDoubleSeconds(clock_.Now() - begin_); }
   uint32_t context() const { return static_cast<uint32_t>(job_.context.size()); }
   Received& At(uint32_t t, uint32_t l) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -80,8 +69,6 @@ class Load final : public ItemSink {
     const KvGeometry& g = job_.cache->geometry();
     return {g.kv_heads, Rows(column), g.head_dim};
   }
-  // Of (t, l) and, where columns are whole, of all blocks above it.
-  std::vector<ItemRef> ItemsFrom(const BlockRef& block) const;
   std::vector<ItemRef> ItemsOf(const BlockRef& block) const;
 
   void OnItem(const ItemRef& item, std::string bytes) override;
@@ -98,54 +85,45 @@ class Load final : public ItemSink {
   void StartStream();
   void GiveUpStream(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Degrade(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes blocks from the end of the stream when compute has nothing else to do; true when a depth
-  // grew.
-  bool Steal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The same where columns are whole: takes all that misses of a column.
-  bool StealColumn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SampleRate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  double LinkRate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether a block is missing that only the stream will bring.
-  bool WaitsForStream() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tells the stream what the controller wants of it now.
+  void Order() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of a block at the level that it comes at.
   double BytesOf(size_t block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Lowers the level of what has not begun to come when it would come too late. Returns the items
-  // that are of no use then.
-  std::vector<ItemRef> FitLevel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Lowers the level of what has not begun to come when it would come too late, and cancels the
+  // items that are of no use then.
+  void FitLevel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckStall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Execute(const ComputeOp& op);
-  // Compute takes a block: the stream need not bring it, nor what is above it in a whole column.
-  void CancelFrom(const BlockRef& block);
   // Frees what complete columns need no more.
   void Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // FINAL. A block that cannot be finished is computed.
   void ExecuteFinal(const ComputeOp& op);
   absl::Status ForSteps(uint32_t rows, const std::function<absl::Status(uint32_t, uint32_t)>& step);
   void ReportProgress();
+  // Between steps of compute, and while it waits: rates, plan, orders, stall, progress. `share` of
+  // the running op is done.
+  void Watch(double share);
 
   const LoadJob& job_;
   BlockCompute* compute_;
   const Clock& clock_;
   const absl::Duration begin_;
-  const LoadPlan plan_;
   const CodecRules rules_;
 
   absl::Mutex mutex_;
-  LoadState state_ ABSL_GUARDED_BY(mutex_);
-  bool streaming_ ABSL_GUARDED_BY(mutex_) = false;  // items may still come
+  LoadController controller_ ABSL_GUARDED_BY(mutex_);
   uint64_t events_ ABSL_GUARDED_BY(mutex_) = 0;     // grows with each event of the stream
   std::vector<std::vector<float>>
       hidden_;  // [columns] of [tokens][d_model], from the first op of a column to its last
   std::vector<float> query_hidden_;                         // [query][d_model]
   std::vector<Received> received_ ABSL_GUARDED_BY(mutex_);  // [columns][layers]
-  std::vector<bool> ordered_;  // [columns][layers], but for what was cancelled; of this thread
   ResidualBlocks residuals_ ABSL_GUARDED_BY(mutex_);
   ColumnChains chains_;                                   // of the loading thread
   std::vector<std::unique_ptr<ColumnChain>> own_chains_;  // of the worker, when nothing predicts
-  std::deque<RateSample> rate_ ABSL_GUARDED_BY(mutex_);
   double first_order_s_ = 0;
   double last_item_s_ ABSL_GUARDED_BY(mutex_) = 0;
   double fitted_s_ = 0;  // when FitLevel last looked
+  double last_report_s_ = -1;
   uint64_t seen_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   double seen_bytes_s_ ABSL_GUARDED_BY(mutex_) = 0;
   LoadResult result_ ABSL_GUARDED_BY(mutex_);
@@ -158,31 +136,26 @@ std::vector<ItemRef> Load::ItemsOf(const BlockRef& block) const {
   return items;
 }
 
-std::vector<ItemRef> Load::ItemsFrom(const BlockRef& block) const {
-  std::vector<ItemRef> items = ItemsOf(block);
-  for (uint32_t l = block.layer + 1; rules_.whole_columns && l < job_.problem.layers; ++l) {
-    for (const ItemRef& item : ItemsOf({block.column, l})) items.push_back(item);
-  }
-  return items;
-}
-
 void Load::Degrade(const std::string& reason) {
   constexpr size_t kMaxReasons = 16;  // a stream full of errors needs no list of them all
   if (result_.degraded.size() < kMaxReasons) result_.degraded.push_back(reason);
 }
 
 void Load::GiveUpStream(const std::string& reason) {
-  if (!streaming_) return;
-  streaming_ = false;
-  if (state_.blocks_done() < state_.blocks_total()) Degrade(reason);
-  state_.ComputeAll();
+  if (!controller_.streaming()) return;
+  const LoadState& state = controller_.state();
+  if (state.blocks_done() < state.blocks_total()) Degrade(reason);
+  controller_.EndStream(Seconds());
   Settle();
 }
 
 void Load::Settle() {
   if (!rules_.needs_final || worker_ == nullptr) return;
-  residuals_.Prune(state_);
-  for (ReceivedBlock& block : residuals_.Admit(&state_)) worker_->Post(std::move(block));
+  residuals_.Prune(controller_.state());
+  const auto drop = [this](const BlockRef& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    controller_.FinishDecode(Seconds(), block.column, block.layer, /*ok=*/false);
+  };
+  for (ReceivedBlock& block : residuals_.Admit(controller_.state(), drop)) worker_->Post(std::move(block));
 }
 
 void Load::OnItem(const ItemRef& item, std::string bytes) {
@@ -192,7 +165,9 @@ void Load::OnItem(const ItemRef& item, std::string bytes) {
   const double begin = std::max(first_order_s_, last_item_s_);
   last_item_s_ = Seconds();
   if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers) return;
-  if (!state_.Wanted(item.column, item.layer)) return;  // compute came first
+  const double now = Seconds();
+  controller_.OnBytes(now, job_.stream->bytes_received());
+  if (!controller_.state().Wanted(item.column, item.layer)) return;  // compute came first
   Received& received = At(item.column, item.layer);
   if (item.plane >= received.want) return;
   if (received.planes.empty()) {
@@ -201,7 +176,8 @@ void Load::OnItem(const ItemRef& item, std::string bytes) {
   }
   if (!received.planes[item.plane].empty()) return;
   received.planes[item.plane] = std::move(bytes);
-  if (++received.have < received.want || !state_.ClaimForDecode(item.column, item.layer)) return;
+  if (++received.have < received.want) return;
+  if (!controller_.ClaimForDecode(now, item.column, item.layer)) return;
   ReceivedBlock complete{{item.column, item.layer}, std::move(received.planes)};
   if (rules_.needs_final) {
     residuals_.Receive(std::move(complete));
@@ -209,22 +185,22 @@ void Load::OnItem(const ItemRef& item, std::string bytes) {
   } else {
     worker_->Post(std::move(complete));
   }
+  Order();
 }
 
 void Load::OnItemFailed(const ItemRef& item, const absl::Status& status) {
-  {
-    absl::MutexLock lock(&mutex_);
-    ++events_;
-    if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers) return;
-    if (!state_.Wanted(item.column, item.layer)) return;
-    if (item.plane >= At(item.column, item.layer).want) return;  // it is of no use any more
-    Degrade(absl::StrCat("column ", item.column, " layer ", item.layer,
-                         " was computed here: ", status.ToString()));
-    state_.MustCompute(item.column, item.layer);
-    At(item.column, item.layer) = {.want = job_.planes};
-    Settle();
-  }
-  job_.stream->Cancel(ItemsFrom({item.column, item.layer}));  // its other planes are of no use
+  absl::MutexLock lock(&mutex_);
+  ++events_;
+  if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers) return;
+  if (!controller_.state().Wanted(item.column, item.layer)) return;
+  if (item.plane >= At(item.column, item.layer).want) return;  // it is of no use any more
+  Degrade(absl::StrCat("column ", item.column, " layer ", item.layer,
+                       " was computed here: ", status.ToString()));
+  controller_.FailBlock(Seconds(), item.column, item.layer);
+  At(item.column, item.layer) = {.want = job_.planes};
+  job_.stream->Cancel(ItemsOf({item.column, item.layer}));  // its other planes are of no use
+  Settle();
+  Order();
 }
 
 void Load::OnBroken(const absl::Status& status) {
@@ -298,171 +274,68 @@ void Load::Decode(const ReceivedBlock& received) {
     Degrade(absl::StrCat("column ", block.column, " layer ", block.layer,
                          " was computed here: ", status.ToString()));
   }
-  state_.FinishDecode(block.column, block.layer, status.ok());
+  controller_.FinishDecode(Seconds(), block.column, block.layer, status.ok());
   Settle();
 }
 
 void Load::StartStream() {
-  if (job_.stream == nullptr || plan_.order.empty()) {
+  if (job_.stream == nullptr) {
     absl::MutexLock lock(&mutex_);
-    // What the plan wanted to stream cannot come.
-    if (job_.stream == nullptr) state_.ComputeAll();
+    controller_.ComputeAll();
     return;
   }
   worker_ =
       std::make_unique<DecodeWorker>([this](const ReceivedBlock& received) { Decode(received); });
-  std::vector<BlockRef> blocks = plan_.order;
-  if (plan_.work_conserving) {
-    // A stream that is through early goes on with what compute would reach last. Compute cancels
-    // what it takes.
-    for (uint32_t t = job_.problem.columns(); t-- > 0;) {
-      for (uint32_t i = 1; i < plan_.depth[t]; ++i) {
-        const uint32_t l = rules_.whole_columns ? i : plan_.depth[t] - i;
-        if (job_.problem.bytes(t, l) > 0) blocks.push_back({t, l});
-      }
-    }
-  }
-  std::erase_if(blocks,
-                [this](const BlockRef& block) { return block.layer < job_.problem.least_depth(); });
-  std::vector<ItemRef> items;
-  for (const BlockRef& block : blocks) {
-    ordered_[size_t{block.column} * job_.problem.layers + block.layer] = true;
-    for (const ItemRef& item : ItemsOf(block)) items.push_back(item);
-  }
   {
     absl::MutexLock lock(&mutex_);
-    streaming_ = true;
     first_order_s_ = Seconds();
-    rate_.push_back({first_order_s_, 0});
     seen_bytes_s_ = first_order_s_;
+    controller_.StartStream(first_order_s_);
   }
   job_.stream->Start(this);
-  job_.stream->Order(std::move(items), /*replace=*/false);
+  absl::MutexLock lock(&mutex_);
+  Order();
 }
 
-void Load::SampleRate() {
-  if (!streaming_) return;
-  const RateSample now{Seconds(), job_.stream->bytes_received()};
-  if (!rate_.empty() && rate_.back().bytes == now.bytes) {
-    rate_.back().at_s = std::max(rate_.back().at_s, now.at_s);
-  } else {
-    rate_.push_back(now);
+void Load::Order() {
+  if (job_.stream == nullptr) return;
+  std::vector<ItemRef> items;
+  const auto add = [&](const BlockRef& block) {
+    for (uint32_t p = 0; p < At(block.column, block.layer).want; ++p)
+      items.push_back({block.column, block.layer, p});
+  };
+  for (const BlockRef& block : controller_.TakeCancelled()) {
+    for (const ItemRef& item : ItemsOf(block)) items.push_back(item);
   }
-  // The second sample is old enough to begin the window: the first is not needed.
-  while (rate_.size() > 2 && now.at_s - rate_[1].at_s >= kRateSeconds &&
-         now.bytes - rate_[1].bytes >= kRateBytes) {
-    rate_.pop_front();
-  }
+  if (!items.empty()) job_.stream->Cancel(std::exchange(items, {}));
+  for (const BlockRef& block : controller_.PickBlocks(Seconds())) add(block);
+  if (!items.empty()) job_.stream->Order(std::move(items), /*replace=*/false);
 }
 
-double Load::LinkRate() const {
-  const double elapsed = Seconds() - first_order_s_;
-  if (elapsed < kRateSeconds) return job_.problem.link_bytes_per_s;
-  if (rate_.size() < 2) return 0;  // nothing came yet
-  return static_cast<double>(rate_.back().bytes - rate_.front().bytes) /
-         std::max(rate_.back().at_s - rate_.front().at_s, 1e-3);
-}
-
-bool Load::Steal() {
-  if (!plan_.work_conserving || !streaming_) return false;
-  if (rules_.whole_columns) return StealColumn();
-  // When each missing block will come, at the rate seen so far (or the problem's, at first).
-  const double rate = LinkRate();
-  double ahead = 0;
-  double best_gain = 0;
-  std::optional<BlockRef> best;
-  for (const BlockRef& block : plan_.order) {
-    if (state_.block(block.column, block.layer) != BlockState::kMissing) continue;
-    ahead += static_cast<double>(job_.problem.bytes(block.column, block.layer));
-    const std::optional<uint32_t> gap = state_.Gap(block.column, job_.problem.layers);
-    if (gap != block.layer) continue;  // one below it comes first
-    const double wait = rate > 0 ? ahead / rate : 1e9;
-    const uint32_t rows = job_.problem.column_tokens[block.column];
-    const double cost = job_.problem.compute.Project(rows) +
-                        (block.layer - state_.hidden_depth(block.column)) *
-                            job_.problem.compute.Attend(job_.problem.begin(block.column), rows);
-    bool ready = true;  // the ATTN below it must not wait for the stream either
-    for (uint32_t l = state_.hidden_depth(block.column); ready && l < block.layer; ++l) {
-      for (uint32_t t = 0; ready && t <= block.column; ++t) ready = state_.present(t, l);
-    }
-    // Saving its bytes is worth the seconds that the link would take, if compute gets there well
-    // before it.
-    const double gain = wait - 1.5 * cost;
-    if (ready && gain > best_gain) {
-      best_gain = gain;
-      best = block;
-    }
-  }
-  if (!best.has_value()) return false;
-  state_.MustCompute(best->column, best->layer);
-  return true;
-}
-
-bool Load::StealColumn() {
-  const double rate = LinkRate();
-  double ahead = 0;
-  std::vector<double> wait(job_.problem.columns(), 0);  // until the last missing block comes
-  for (const BlockRef& block : plan_.order) {
-    if (!state_.Wanted(block.column, block.layer)) continue;
-    ahead += static_cast<double>(job_.problem.bytes(block.column, block.layer));
-    wait[block.column] = rate > 0 ? ahead / rate : 1e9;
-  }
-  double best_gain = 0;
-  std::optional<BlockRef> best;
-  for (uint32_t t = 0; t < job_.problem.columns(); ++t) {
-    const std::optional<uint32_t> gap = state_.Gap(t, job_.problem.layers);
-    if (gap.has_value() && wait[t] > 0) {
-      const double gain =
-          wait[t] - 1.5 * (PrefixSeconds(job_.problem, t, job_.problem.layers) -
-                           state_.hidden_depth(t) *
-                               job_.problem.compute.Attend(job_.problem.begin(t), Rows(t)) -
-                           *gap * job_.problem.compute.Project(Rows(t)));
-      if (gain > best_gain) {
-        best_gain = gain;
-        best = BlockRef{t, *gap};
-      }
-    }
-    // ATTN of later columns would wait for the stream.
-    if (!state_.column_complete(t)) break;
-  }
-  if (!best.has_value()) return false;
-  state_.MustCompute(best->column, best->layer);
-  Settle();
-  return true;
-}
-
-bool Load::WaitsForStream() const {
-  for (uint32_t t = 0; t < job_.problem.columns(); ++t) {
-    for (uint32_t l = state_.depth(t); l < job_.problem.layers; ++l) {
-      if (state_.block(t, l) == BlockState::kMissing) return true;
-    }
-  }
-  return false;
-}
-
-std::vector<ItemRef> Load::FitLevel() {
-  std::vector<ItemRef> dropped;
+void Load::FitLevel() {
   const double now = Seconds();
-  if (!streaming_ || job_.slo <= absl::ZeroDuration() || job_.levels.size() < 2 ||
+  if (!controller_.streaming() || job_.slo <= absl::ZeroDuration() || job_.levels.size() < 2 ||
       now - fitted_s_ < kFitSeconds) {
-    return dropped;
+    return;
   }
   fitted_s_ = now;
-  const double rate = LinkRate();
-  if (rate <= 0) return dropped;  // nothing came yet
-  double begun = 0;               // bytes still to come of blocks whose level is fixed
+  const double rate = controller_.BytesPerSecond(now);
+  const LoadState& state = controller_.state();
+  double begun = 0;  // bytes still to come of blocks whose level is fixed
   std::vector<BlockRef> open;
-  for (const BlockRef& block : plan_.order) {
-    if (!state_.Wanted(block.column, block.layer)) continue;
-    const Received& received = At(block.column, block.layer);
-    if (received.have == 0) {
-      open.push_back(block);
-    } else {
-      begun += static_cast<double>(job_.problem.bytes(block.column, block.layer)) *
-               (received.want - received.have) / job_.planes;
+  for (uint32_t t = 0; t < job_.problem.columns(); ++t) {
+    for (uint32_t l = state.depth(t); l < job_.problem.layers; ++l) {
+      if (!state.Wanted(t, l)) continue;
+      const Received& received = At(t, l);
+      if (received.have == 0) {
+        open.push_back({t, l});
+      } else {
+        begun += static_cast<double>(job_.problem.bytes(t, l)) * (received.want - received.have) /
+                 job_.planes;
+      }
     }
   }
-  LoadProblem rest = job_.problem;
+  LoadProblem rest = controller_.problem();
   rest.link_bytes_per_s = rate;
   rest.rtt_s = 0;
   const BusyTime seconds(rest);
@@ -478,13 +351,16 @@ std::vector<ItemRef> Load::FitLevel() {
     if (now + seconds(0, bytes) <= absl::ToDoubleSeconds(job_.slo)) break;
   }
   const uint32_t planes = job_.levels[level].planes;
+  std::vector<ItemRef> dropped;  // ordered already
   for (const BlockRef& block : open) {
     Received& received = At(block.column, block.layer);
-    for (uint32_t p = planes; p < received.want; ++p)
+    for (uint32_t p = planes; p < received.want && controller_.UnderWay(block); ++p)
       dropped.push_back({block.column, block.layer, p});
     received.want = std::min(received.want, planes);
+    controller_.SetBytes(block, static_cast<uint64_t>(BytesOf(
+                                    size_t{block.column} * job_.problem.layers + block.layer)));
   }
-  return dropped;
+  if (!dropped.empty()) job_.stream->Cancel(std::move(dropped));
 }
 
 double Load::BytesOf(size_t block) const {
@@ -495,10 +371,10 @@ double Load::BytesOf(size_t block) const {
 }
 
 void Load::CheckStall() {
-  if (!streaming_) return;
+  if (!controller_.streaming()) return;
   const uint64_t bytes = job_.stream->bytes_received();
   const double now = Seconds();
-  if (bytes != seen_bytes_ || !WaitsForStream()) {
+  if (bytes != seen_bytes_ || !controller_.WaitsForStream()) {
     seen_bytes_ = bytes;
     seen_bytes_s_ = now;
   } else if (now - seen_bytes_s_ > absl::ToDoubleSeconds(job_.stall_limit)) {
@@ -512,6 +388,8 @@ absl::Status Load::ForSteps(uint32_t rows,
   for (uint32_t done = 0; done < rows; done += job_.step_rows) {
     RETURN_IF_ERROR(job_.cancel.Check());
     RETURN_IF_ERROR(step(done, std::min(job_.step_rows, rows - done)));
+    if (done + job_.step_rows < rows)
+      Watch(static_cast<double>(done + job_.step_rows) / rows);
   }
   return absl::OkStatus();
 }
@@ -553,17 +431,21 @@ absl::Status Load::Execute(const ComputeOp& op) {
   });
 }
 
-void Load::CancelFrom(const BlockRef& block) {
-  const bool above = rules_.whole_columns && block.layer > 0;
-  const uint32_t end = above ? job_.problem.layers : block.layer + 1;
-  std::vector<ItemRef> items;
-  for (uint32_t l = block.layer; l < end; ++l) {
-    const size_t i = size_t{block.column} * job_.problem.layers + l;
-    if (!ordered_[i]) continue;
-    ordered_[i] = false;
-    for (const ItemRef& item : ItemsOf({block.column, l})) items.push_back(item);
+void Load::Watch(double share) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const double now = Seconds();
+    if (job_.stream != nullptr) controller_.OnBytes(now, job_.stream->bytes_received());
+    if (share > 0) controller_.Progress(now, share);
+    controller_.Tick(now);
+    FitLevel();
+    Order();
+    CheckStall();
   }
-  if (!items.empty()) job_.stream->Cancel(std::move(items));
+  if (Seconds() - last_report_s_ > kReportSeconds) {
+    last_report_s_ = Seconds();
+    ReportProgress();
+  }
 }
 
 void Load::ExecuteFinal(const ComputeOp& op) {
@@ -573,7 +455,8 @@ void Load::ExecuteFinal(const ComputeOp& op) {
   {
     absl::MutexLock lock(&mutex_);
     residual = residuals_.Take(block);
-    below_computed = state_.block(op.column, op.layer - 1) == BlockState::kComputed;
+    below_computed =
+        controller_.state().block(op.column, op.layer - 1) == BlockState::kComputed;
   }
   const double begin = Seconds();
   const absl::Status status =
@@ -583,12 +466,12 @@ void Load::ExecuteFinal(const ComputeOp& op) {
   absl::MutexLock lock(&mutex_);
   result_.final_s += end - begin;
   if (status.ok()) {
-    state_.Finish(op);
+    controller_.FinishOp(end, op);
     AddStreamed(block, end);
   } else {
     Degrade(absl::StrCat("column ", op.column, " layer ", op.layer,
                          " was computed here: ", status.ToString()));
-    state_.FailFinal(op.column, op.layer);
+    controller_.FailFinal(end, op);
   }
   Release();
   Settle();
@@ -596,7 +479,7 @@ void Load::ExecuteFinal(const ComputeOp& op) {
 
 void Load::Release() {
   for (uint32_t t = 0; t < job_.problem.columns(); ++t) {
-    if (!state_.column_complete(t)) continue;
+    if (!controller_.state().column_complete(t)) continue;
     hidden_[t] = {};
     chains_.Release(t);
   }
@@ -607,13 +490,18 @@ void Load::ReportProgress() {
   LoadProgress progress;
   {
     absl::MutexLock lock(&mutex_);
-    progress.blocks_done = state_.blocks_done();
-    progress.blocks_total = state_.blocks_total();
+    const LoadState& state = controller_.state();
+    progress.blocks_done = state.blocks_done();
+    progress.blocks_total = state.blocks_total();
+    for (uint32_t t = 0; t < job_.problem.columns() && job_.stream != nullptr; ++t) {
+      for (uint32_t l = state.depth(t); l < job_.problem.layers; ++l) {
+        if (state.block(t, l) == BlockState::kMissing)
+          progress.bytes_total += job_.problem.bytes(t, l);
+      }
+    }
   }
   if (job_.stream != nullptr) progress.bytes_done = job_.stream->bytes_received();
-  for (const BlockRef& block : plan_.order)
-    progress.bytes_total += job_.problem.bytes(block.column, block.layer);
-  progress.bytes_total = std::max(progress.bytes_total, progress.bytes_done);
+  progress.bytes_total += progress.bytes_done;
   job_.progress(progress);
 }
 
@@ -621,29 +509,17 @@ absl::StatusOr<LoadResult> Load::Run() {
   RETURN_IF_ERROR(job_.cache->Extend(context() + static_cast<uint32_t>(job_.query.size())));
   StartStream();
   absl::Status status;
-  double last_report = -1;
   while (status.ok()) {
     status = job_.cancel.Check();
     if (!status.ok()) break;
-    if (Seconds() - last_report > 0.1) {
-      last_report = Seconds();
-      ReportProgress();
-    }
+    Watch(0);
     std::optional<ComputeOp> op;
-    std::vector<ItemRef> dropped;
     {
       absl::MutexLock lock(&mutex_);
-      if (state_.done()) break;
-      SampleRate();
-      dropped = FitLevel();
-    }
-    if (!dropped.empty()) job_.stream->Cancel(std::move(dropped));
-    {
-      absl::MutexLock lock(&mutex_);
-      CheckStall();
-      op = state_.NextOp();
-      if (!op.has_value() && Steal()) op = state_.NextOp();
+      if (controller_.done()) break;
+      op = controller_.PickOp(Seconds());
       if (rules_.whole_columns) Settle();  // the op may have closed its column
+      Order();
       if (!op.has_value()) {
         const double begin = Seconds();
         const uint64_t seen = events_;
@@ -658,13 +534,12 @@ absl::StatusOr<LoadResult> Load::Run() {
       ExecuteFinal(*op);
       continue;
     }
-    if (op->kind == ComputeOp::Kind::kProject) CancelFrom({op->column, op->layer});
     const double begin = Seconds();
     status = Execute(*op);
     if (!status.ok()) break;
     const double end = Seconds();
     absl::MutexLock lock(&mutex_);
-    state_.Finish(*op);
+    controller_.FinishOp(end, *op);
     Release();
     Settle();
     if (op->kind == ComputeOp::Kind::kQuery) {
@@ -692,7 +567,8 @@ absl::StatusOr<LoadResult> Load::Run() {
   RETURN_IF_ERROR(status);
   ReportProgress();
   absl::MutexLock lock(&mutex_);
-  result_.plan = plan_;
+  result_.plan = controller_.first_plan();
+  result_.migrations = controller_.migrations();
   result_.total_s = Seconds();
   result_.waiting_bytes = residuals_.peak_bytes();
   if (job_.stream != nullptr) {

@@ -22,6 +22,7 @@
 #include "common/codec/codec.h"
 #include "common/codec/residual.h"
 #include "common/kv/kv_cache.h"
+#include "edge/load/controller.h"
 #include "edge/load/plan.h"
 #include "edge/load/policy.h"
 #include "edge/load/ports.h"
@@ -45,7 +46,7 @@ struct LoadJob {
   std::span<const int32_t> context;  // token ids, at least 1
   std::span<const int32_t> query;    // may be empty
   KvCache* cache = nullptr;          // empty; Run extends it to context + query tokens
-  const LoadPolicy* policy = nullptr;
+  LoadPolicy* policy = nullptr;  // of this load alone
   LoadProblem problem;           // block_bytes all 0 when there is no stream
   ItemStream* stream = nullptr;  // null: everything is computed
   // With a stream: one of them.
@@ -79,7 +80,8 @@ struct LoadEvent {
 struct LoadResult {
   std::vector<float>
       last_hidden;  // [d_model] of the last query token after the last layer; empty without a query
-  LoadPlan plan;
+  LoadPlan plan;  // the first one
+  Migrations migrations;
   std::vector<LoadEvent> timeline;    // by end time
   std::vector<std::string> degraded;  // why the plan was left; empty: as planned
   double stream_s = 0;                // first order -> last item

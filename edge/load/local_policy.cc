@@ -7,16 +7,13 @@ namespace {
 class LocalPolicy final : public LoadPolicy {
  public:
   const char* name() const override { return "local"; }
-  LoadPlan Plan(const LoadProblem& problem) const override {
+  LoadPlan Plan(const LoadProblem& problem) override {
     LoadPlan plan;
     plan.policy = name();
     plan.depth.assign(problem.columns(), problem.layers);
     for (uint32_t t = 0; t < problem.columns(); ++t)
       plan.predicted_s += PrefixSeconds(problem, t, problem.layers);
-    if (problem.query_tokens > 0) {
-      plan.predicted_s +=
-          problem.layers * problem.compute.Query(problem.tokens(), problem.query_tokens);
-    }
+    plan.predicted_s += problem.layers * problem.QuerySeconds();
     plan.lower_bound_s = plan.predicted_s;
     return plan;
   }

@@ -13,27 +13,40 @@ uint32_t LoadProblem::tokens() const {
 
 double PrefixSeconds(const LoadProblem& problem, uint32_t t, uint32_t depth) {
   if (depth == 0) return 0;
-  const uint32_t rows = problem.column_tokens[t];
-  return depth * problem.compute.Project(rows) +
-         (depth - 1) * problem.compute.Attend(problem.begin(t), rows);
+  double seconds = depth * problem.ProjectSeconds(t);
+  for (uint32_t l = 0; l + 1 < depth; ++l) seconds += problem.AttendSeconds(t, l);
+  return seconds;
 }
 
 double ColumnSeconds(const LoadProblem& problem, uint32_t t, uint32_t depth) {
   const uint32_t streamed = problem.layers - std::max(depth, problem.least_depth());
-  return PrefixSeconds(problem, t, depth) + streamed * problem.final_row * problem.column_tokens[t];
+  return PrefixSeconds(problem, t, depth) + streamed * problem.FinalSeconds(t);
+}
+
+ColumnTable::ColumnTable(const LoadProblem& problem)
+    : layers_(problem.layers), seconds_(size_t{problem.columns()} * (problem.layers + 1)) {
+  for (uint32_t t = 0; t < problem.columns(); ++t) {
+    double prefix = 0;
+    for (uint32_t d = 0; d <= layers_; ++d) {
+      if (d > 0) prefix += problem.ProjectSeconds(t);
+      if (d > 1) prefix += problem.AttendSeconds(t, d - 2);
+      const uint32_t streamed = layers_ - std::max(d, std::min(problem.least_depth(), layers_));
+      seconds_[size_t{t} * (layers_ + 1) + d] = prefix + streamed * problem.FinalSeconds(t);
+    }
+  }
 }
 
 BusyTime::BusyTime(const LoadProblem& problem)
-    : link_bytes_per_s_(problem.link_bytes_per_s), decode_s_per_byte_(problem.decode_s_per_byte) {
-  const double query =
-      problem.query_tokens > 0 ? problem.compute.Query(problem.tokens(), problem.query_tokens) : 0;
+    : link_bytes_per_s_(problem.link_bytes_per_s), charge_(problem.DecodeCharge(1)) {
+  const double query = problem.QuerySeconds();
   query_ = query * problem.layers;
   uint64_t bytes = 0;
-  uint32_t rows = 0;
+  double final_seconds = 0;
   for (const uint64_t block : problem.block_bytes) bytes = std::max(bytes, block);
-  for (const uint32_t tokens : problem.column_tokens) rows = std::max(rows, tokens);
-  after_last_byte_ = problem.rtt_s + problem.decode_s_per_byte * static_cast<double>(bytes) +
-                     problem.final_row * rows + query;
+  for (uint32_t t = 0; t < problem.columns(); ++t)
+    final_seconds = std::max(final_seconds, problem.FinalSeconds(t));
+  after_last_byte_ =
+      problem.rtt_s + problem.DecodeSeconds(static_cast<double>(bytes)) + final_seconds + query;
 }
 
 double BusyTime::operator()(double computed, double left) const {
@@ -42,7 +55,7 @@ double BusyTime::operator()(double computed, double left) const {
     if (link_bytes_per_s_ <= 0) return std::numeric_limits<double>::infinity();
     link = left / link_bytes_per_s_ + after_last_byte_;
   }
-  return std::max(link, computed + query_ + decode_s_per_byte_ * left);
+  return std::max(link, computed + query_ + charge_ * left);
 }
 
 double ProfileSeconds(const LoadProblem& problem, const std::vector<uint32_t>& depth) {

@@ -6,13 +6,27 @@
 
 namespace sparkv {
 
+std::optional<BlockRef> LoadPolicy::NextBlock(const LoadView& view, const LoadPlan& plan) {
+  // Blocks that are here or taken never come back, but for failures, which are computed.
+  while (first_ < plan.order.size() &&
+         !view.state.Wanted(plan.order[first_].column, plan.order[first_].layer))
+    ++first_;
+  for (size_t i = first_; i < plan.order.size(); ++i) {
+    if (view.Orderable(plan.order[i].column, plan.order[i].layer)) return plan.order[i];
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<std::unique_ptr<LoadPolicy>> MakePolicy(const std::string& name) {
   if (name == "sparkv") return MakeSparkvPolicy();
+  if (name == "sparkv-paper") return MakeSparkvPaperPolicy();
+  if (name == "cake") return MakeCakePolicy();
   if (name == "stream") return MakeStreamPolicy();
   if (name == "local") return MakeLocalPolicy();
-  if (name == "cake") return MakeCakePolicy();
+  if (name == "static") return MakeStaticPolicy();
   return absl::InvalidArgumentError(
-      absl::StrCat("policy \"", name, "\" is unknown; allowed: sparkv, stream, local, cake"));
+      absl::StrCat("policy \"", name,
+                   "\" is unknown; allowed: sparkv, sparkv-paper, cake, stream, local, static"));
 }
 
 std::vector<BlockRef> LayerMajorOrder(const LoadProblem& problem,

@@ -8,24 +8,25 @@
 
 namespace sparkv {
 
-std::vector<ReceivedBlock> ResidualBlocks::Admit(LoadState* state) {
+std::vector<ReceivedBlock> ResidualBlocks::Admit(
+    const LoadState& state, const std::function<void(const BlockRef&)>& drop) {
   std::stable_sort(
       received_.begin(), received_.end(),
       [](const ReceivedBlock& a, const ReceivedBlock& b) { return a.block.layer < b.block.layer; });
   const bool final_ready = std::any_of(symbols_.begin(), symbols_.end(), [&](const auto& one) {
-    return state->present(one.first.first, one.first.second - 1);
+    return state.present(one.first.first, one.first.second - 1);
   });
   std::vector<ReceivedBlock> admitted;
   std::deque<ReceivedBlock> waiting;
   for (ReceivedBlock& received : received_) {
     const auto [column, layer] = received.block;
-    if (layer >= state->closed(column)) {
-      state->FinishDecode(column, layer, /*ok=*/false);
+    if (layer >= state.closed(column)) {
+      drop(received.block);
       continue;
     }
     const uint64_t bytes = symbol_bytes_(received.block);
     if (bytes_ + bytes > limit_bytes_ &&
-        (decoding_ > 0 || final_ready || !state->present(column, layer - 1))) {
+        (decoding_ > 0 || final_ready || !state.present(column, layer - 1))) {
       waiting.push_back(std::move(received));
       continue;
     }

@@ -32,8 +32,9 @@ class ResidualBlocks {
   // Takes the blocks out that are to be decoded now, lowest layers first: while there is room, or
   // one whose block below is in the cache when FINAL would else have nothing to come. Each reserves
   // its bytes until Put or Forget.
-  // Blocks that the state wants no more are dropped.
-  std::vector<ReceivedBlock> Admit(LoadState* state);
+  // Blocks that the state wants no more go to `drop`.
+  std::vector<ReceivedBlock> Admit(const LoadState& state,
+                                   const std::function<void(const BlockRef&)>& drop);
   // Decoded.
   void Put(const BlockRef& block, BlockResidual residual);
   // Not decodable.

@@ -12,11 +12,18 @@
 #include <algorithm>
 #include <limits>
 
+#include "edge/load/compute_choice.h"
 #include "edge/load/depth_search.h"
+#include "edge/load/link_choice.h"
+#include "edge/load/plan_rest.h"
 #include "edge/load/policy.h"
 
 namespace sparkv {
 namespace {
+
+// Blocks are wanted by this share of the time that is planned, so that what comes late is not too
+// late.
+constexpr double kTarget = 0.99;
 
 struct Step {
   uint32_t column;
@@ -31,18 +38,26 @@ struct Step {
 class SparkvPolicy final : public LoadPolicy {
  public:
   const char* name() const override { return "sparkv"; }
-  LoadPlan Plan(const LoadProblem& problem) const override;
+  LoadPlan Plan(const LoadProblem& problem) override;
+  void Replan(const LoadView& view, LoadPlan* plan) override;
+  std::optional<BlockRef> NextBlock(const LoadView& view, const LoadPlan& plan) override;
+  std::optional<BlockRef> Steal(const LoadView& view, const LoadPlan& plan) override;
+
+ private:
+  std::vector<double> worth_;  // [columns]
+  double target_s_ = 0;        // when blocks are wanted, in the load's time
 };
 
 // The steps of a column in ascending layers, above those that any plan computes, merged where a
 // later one is worth more than an earlier one (a layer can't be taken before those below it): the
 // upper concave hull. `merged` counts the layers of each. Where columns are computed whole there is
 // one step.
-void AppendHull(const LoadProblem& problem, uint32_t t, std::vector<Step>* out) {
+void AppendHull(const LoadProblem& problem, const ColumnTable& columns, uint32_t t,
+                std::vector<Step>* out) {
   std::vector<Step> hull;
-  double before = ColumnSeconds(problem, t, problem.least_depth());
+  double before = columns(t, problem.least_depth());
   for (uint32_t l = problem.least_depth(); l < problem.layers; ++l) {
-    const double seconds = ColumnSeconds(problem, t, l + 1);
+    const double seconds = columns(t, l + 1);
     Step step{t, l, seconds - before, static_cast<double>(problem.bytes(t, l))};
     before = seconds;
     while (!hull.empty() &&
@@ -59,12 +74,13 @@ void AppendHull(const LoadProblem& problem, uint32_t t, std::vector<Step>* out) 
 // Moves single depths, never out of their falling order, while that makes the load shorter: the
 // chain's steps can be several layers thick, and levelling gave some away. Returns the value
 // reached.
-double Refine(const LoadProblem& problem, const BusyTime& seconds, std::vector<uint32_t>* depth) {
+double Refine(const LoadProblem& problem, const ColumnTable& column_seconds,
+              const BusyTime& seconds, std::vector<uint32_t>* depth) {
   const uint32_t columns = problem.columns();
   double computed = 0;
   double left = 0;
   for (uint32_t t = 0; t < columns; ++t) {
-    computed += ColumnSeconds(problem, t, (*depth)[t]);
+    computed += column_seconds(t, (*depth)[t]);
     for (uint32_t l = (*depth)[t]; l < problem.layers; ++l)
       left += static_cast<double>(problem.bytes(t, l));
   }
@@ -75,7 +91,7 @@ double Refine(const LoadProblem& problem, const BusyTime& seconds, std::vector<u
     for (uint32_t t = 0; t < columns; ++t) {
       const uint32_t most = t == 0 ? problem.layers : (*depth)[t - 1];
       const uint32_t least = t + 1 == columns ? 1 : std::max(1u, (*depth)[t + 1]);
-      const double other_computed = computed - ColumnSeconds(problem, t, (*depth)[t]);
+      const double other_computed = computed - column_seconds(t, (*depth)[t]);
       double other_left = left;
       for (uint32_t l = (*depth)[t]; l < problem.layers; ++l)
         other_left -= static_cast<double>(problem.bytes(t, l));
@@ -83,7 +99,7 @@ double Refine(const LoadProblem& problem, const BusyTime& seconds, std::vector<u
       for (uint32_t d = problem.layers; d + 1 > least; --d) {
         if (d < problem.layers) own += static_cast<double>(problem.bytes(t, d));
         if (d > most || !problem.DepthAllowed(d)) continue;
-        const double c = other_computed + ColumnSeconds(problem, t, d);
+        const double c = other_computed + column_seconds(t, d);
         const double v = seconds(c, other_left + own);
         if (v < best * (1 - 1e-9)) {
           best = v;
@@ -100,17 +116,17 @@ double Refine(const LoadProblem& problem, const BusyTime& seconds, std::vector<u
   return best;
 }
 
-LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
+LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) {
+  const ColumnTable columns(problem);
   LoadPlan plan;
   plan.policy = name();
-  plan.work_conserving = true;
-  plan.depth.assign(problem.columns(), problem.least_depth());
+    plan.depth.assign(problem.columns(), problem.least_depth());
   std::vector<Step> steps;
   double computed = 0;
   double left = 0;
   for (uint32_t t = 0; t < problem.columns(); ++t) {
-    AppendHull(problem, t, &steps);
-    computed += ColumnSeconds(problem, t, problem.least_depth());
+    AppendHull(problem, columns, t, &steps);
+    computed += columns(t, problem.least_depth());
     for (uint32_t l = problem.least_depth(); l < problem.layers; ++l) {
       left += static_cast<double>(problem.bytes(t, l));
     }
@@ -119,9 +135,7 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
   std::stable_sort(steps.begin(), steps.end(),
                    [](const Step& a, const Step& b) { return a.worth() > b.worth(); });
 
-  const double query_layer =
-      problem.query_tokens > 0 ? problem.compute.Query(problem.tokens(), problem.query_tokens) : 0;
-  const double query = query_layer * problem.layers;
+  const double query = problem.QuerySeconds() * problem.layers;
   const bool linked = problem.link_bytes_per_s > 0;
   const BusyTime seconds(problem);
 
@@ -133,11 +147,11 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
     // depth).
     const double before_link =
         left > 0 && linked ? problem.rtt_s + left / problem.link_bytes_per_s : 0;
-    const double before_compute = computed + query + problem.decode_s_per_byte * left;
+    const double before_compute = computed + query + problem.DecodeCharge(left);
     computed += steps[i].seconds;
     left = std::max(0.0, left - steps[i].bytes);
     const double after_link = linked ? problem.rtt_s + left / problem.link_bytes_per_s : 0;
-    const double after_compute = computed + query + problem.decode_s_per_byte * left;
+    const double after_compute = computed + query + problem.DecodeCharge(left);
     if (linked && before_link > before_compute && after_link <= after_compute) {
       const double gap = before_link - before_compute;
       const double closing = gap + (after_compute - after_link);
@@ -165,8 +179,8 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
     plan.depth[t] = std::min(plan.depth[t], plan.depth[t - 1]);
   for (uint32_t t = problem.columns() - 1; t-- > 0;) raised[t] = std::max(raised[t], raised[t + 1]);
   if (linked) {
-    best = Refine(problem, seconds, &plan.depth);
-    const double other = Refine(problem, seconds, &raised);
+    best = Refine(problem, columns, seconds, &plan.depth);
+    const double other = Refine(problem, columns, seconds, &raised);
     if (other < best) {
       best = other;
       plan.depth = raised;
@@ -177,7 +191,24 @@ LoadPlan SparkvPolicy::Plan(const LoadProblem& problem) const {
   plan.order = LayerMajorOrder(problem, plan.depth);
   plan.predicted_s = best;
   plan.lower_bound_s = bound;
+  worth_ = ColumnWorth(problem);
+  target_s_ = kTarget * best;
   return plan;
+}
+
+void SparkvPolicy::Replan(const LoadView& view, LoadPlan* plan) {
+  RestPlan rest = PlanRest(view);
+  plan->depth = std::move(rest.depth);
+  plan->predicted_s = view.now_s + rest.left_s;
+  target_s_ = view.now_s + kTarget * rest.left_s;
+}
+
+std::optional<BlockRef> SparkvPolicy::NextBlock(const LoadView& view, const LoadPlan& /*plan*/) {
+  return ChooseBlock(view, worth_, target_s_);
+}
+
+std::optional<BlockRef> SparkvPolicy::Steal(const LoadView& view, const LoadPlan& /*plan*/) {
+  return ChooseSteal(view);
 }
 
 }  // namespace

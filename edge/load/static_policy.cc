@@ -1,4 +1,5 @@
-// Given depths, for tests and experiments.
+// Depths that stay as they are, whatever the link and the device do: given ones, or those of
+// sparkv's first plan.
 #include <utility>
 
 #include "edge/load/policy.h"
@@ -6,11 +7,11 @@
 namespace sparkv {
 namespace {
 
-class StaticPolicy final : public LoadPolicy {
+class GivenPolicy final : public LoadPolicy {
  public:
-  explicit StaticPolicy(std::vector<uint32_t> depth) : depth_(std::move(depth)) {}
-  const char* name() const override { return "static"; }
-  LoadPlan Plan(const LoadProblem& problem) const override {
+  explicit GivenPolicy(std::vector<uint32_t> depth) : depth_(std::move(depth)) {}
+  const char* name() const override { return "given"; }
+  LoadPlan Plan(const LoadProblem& problem) override {
     LoadPlan plan;
     plan.policy = name();
     plan.depth = depth_;
@@ -24,10 +25,21 @@ class StaticPolicy final : public LoadPolicy {
   std::vector<uint32_t> depth_;
 };
 
+class StaticPolicy final : public LoadPolicy {
+ public:
+  const char* name() const override { return "static"; }
+  LoadPlan Plan(const LoadProblem& problem) override {
+    LoadPlan plan = MakeSparkvPolicy()->Plan(problem);
+    plan.policy = name();
+    return plan;
+  }
+};
+
 }  // namespace
 
-std::unique_ptr<LoadPolicy> MakeStaticPolicy(std::vector<uint32_t> depth) {
-  return std::make_unique<StaticPolicy>(std::move(depth));
+std::unique_ptr<LoadPolicy> MakeGivenPolicy(std::vector<uint32_t> depth) {
+  return std::make_unique<GivenPolicy>(std::move(depth));
 }
+std::unique_ptr<LoadPolicy> MakeStaticPolicy() { return std::make_unique<StaticPolicy>(); }
 
 }  // namespace sparkv

@@ -7,7 +7,7 @@ namespace {
 class StreamPolicy final : public LoadPolicy {
  public:
   const char* name() const override { return "stream"; }
-  LoadPlan Plan(const LoadProblem& problem) const override {
+  LoadPlan Plan(const LoadProblem& problem) override {
     LoadPlan plan;
     plan.policy = name();
     plan.depth.assign(problem.columns(), problem.least_depth());

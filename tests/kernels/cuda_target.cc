@@ -34,6 +34,7 @@ class EmulatedTarget : public CudaTarget {
     return static_cast<const uint8_t*>(device);
   }
   void Clear() override { memory_.clear(); }
+  uint64_t bank_conflicts() const override { return emulator_.bank_conflicts(); }
 
  private:
   const std::string name_;

@@ -42,6 +42,9 @@ class CudaTarget {
   virtual const uint8_t* Result(const void* device) const = 0;
 
   virtual void Clear() = 0;
+
+  // Of all runs, where that can be seen: CudaEmulator::bank_conflicts.
+  virtual uint64_t bank_conflicts() const { return 0; }
 };
 
 // One for each order; in ascending order only where the CPU is not x86-64, none with

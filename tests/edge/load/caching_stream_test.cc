@@ -71,6 +71,7 @@ TEST_CASE("what is held comes even when the stream breaks, and what is not is co
   for (uint32_t l = 1; l < kLayers; ++l) held->Put({1, l, 0}, f.blocks[kLayers + l][0]);
   auto inner = std::make_unique<ScriptedStream>(f.blocks, kLayers);
   inner->break_after = 1;
+  f.held_column = 1;
   CachingStream stream(std::move(inner), held);
   KvCache cache(f.pool);
   const auto result = f.Load(&stream, 1, {}, &cache, MakeStreamPolicy());

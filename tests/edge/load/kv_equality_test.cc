@@ -252,7 +252,7 @@ TEST_CASE("K, V and the answer do not depend on the split: every split of tiny m
       Case c(model, Ids(tokens, seed), Ids(7, seed + 1));
       for (const auto& split : AllSplits(c.columns(), c.layers())) {
         INFO(name << ", " << tokens << " tokens, depths " << Show(split));
-        c.Check(MakeStaticPolicy(split));
+        c.Check(MakeGivenPolicy(split));
       }
     }
   }
@@ -261,7 +261,7 @@ TEST_CASE("K, V and the answer do not depend on the split: every split of tiny m
 TEST_CASE("K, V and the answer do not depend on the policy or the size of the steps") {
   const auto model = LongTiny("qwen2", "qwen2");
   Case c(model, Ids(2500, 77), Ids(300, 78));
-  for (const char* policy : {"sparkv", "stream", "local", "cake"}) {
+  for (const char* policy : {"sparkv", "sparkv-paper", "stream", "local", "cake", "static"}) {
     for (const uint32_t step_rows : {1024u, 256u, 100u}) {
       INFO(policy << ", steps of " << step_rows);
       c.Check(*MakePolicy(policy), step_rows);
@@ -275,7 +275,7 @@ TEST_CASE("a query of one token, and one longer than a step") {
     Case c(model, Ids(1100, query), Ids(query, query + 1));
     for (const auto& split : {std::vector<uint32_t>{2, 1}, {0, 0}, {1, 2}}) {
       INFO(query << " query tokens, depths " << Show(split));
-      c.Check(MakeStaticPolicy(split));
+      c.Check(MakeGivenPolicy(split));
     }
   }
 }
@@ -296,7 +296,7 @@ TEST_CASE("SmolLM2: the golden answer comes out whatever the split") {
     CHECK(c.expected().ids == greedy);
     for (const auto& split : splits) {
       INFO(name << ", depths " << Show(split));
-      c.Check(MakeStaticPolicy(split));
+      c.Check(MakeGivenPolicy(split));
     }
   };
   check("p2", 6, {{0}, {1}, {13}, {30}});  // a context of one token

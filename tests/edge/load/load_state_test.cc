@@ -117,7 +117,7 @@ std::string Step(LoadState* state) {
   return absl::StrCat(std::string(1, names[static_cast<int>(op->kind)]), op->column, op->layer);
 }
 
-TEST_CASE("FINAL waits for the block below, streamed or computed, and comes before other work") {
+TEST_CASE("FINAL waits for the block below, streamed or computed, and the lower layer comes first") {
   LoadState state(2, 4, {1, 3}, true, true, kPredicts);
   CHECK_FALSE(state.present(0, 0));
   Deliver(&state, 0, 2);
@@ -126,14 +126,14 @@ TEST_CASE("FINAL waits for the block below, streamed or computed, and comes befo
   Deliver(&state, 0, 1);
   CHECK(Step(&state) == "P10");
   CHECK(Step(&state) == "Q00");
-  CHECK(Step(&state) == "F01");
-  CHECK(Step(&state) == "F02");
-  CHECK(state.block(0, 2) == BlockState::kStreamed);
-  Deliver(&state, 1, 3);
   CHECK(Step(&state) == "A10");
+  CHECK(Step(&state) == "F01");
+  Deliver(&state, 1, 3);
   CHECK(Step(&state) == "P11");
   CHECK(Step(&state) == "Q01");
   CHECK(Step(&state) == "A11");
+  CHECK(Step(&state) == "F02");
+  CHECK(state.block(0, 2) == BlockState::kStreamed);
   CHECK(Step(&state) == "P12");
   CHECK(Step(&state) == "Q02");
   CHECK(Step(&state) == "F13");  // on the computed (1, 2)
@@ -174,7 +174,7 @@ TEST_CASE("whole columns: what misses takes all above it to compute") {
   CHECK(state.block(0, 4) == BlockState::kMissing);
   std::string steps;
   while (!state.done()) absl::StrAppend(&steps, Step(&state), " ");
-  CHECK(steps == "P00 F01 A00 A01 P02 A02 P03 A03 P04 ");
+  CHECK(steps == "P00 A00 F01 A01 P02 A02 P03 A03 P04 ");
 }
 
 TEST_CASE("whole columns: a broken stream leaves what is here below the first gap") {
@@ -186,7 +186,7 @@ TEST_CASE("whole columns: a broken stream leaves what is here below the first ga
   CHECK(state.block(0, 2) == BlockState::kMissing);
   std::string steps;
   while (!state.done()) absl::StrAppend(&steps, Step(&state), " ");
-  CHECK(steps == "P00 P10 F11 F12 A00 P01 A01 P02 ");
+  CHECK(steps == "P00 P10 A00 F11 P01 A01 F12 P02 ");
 }
 
 // Whatever arrives in whatever order, for codecs that predict.

@@ -2,17 +2,22 @@
 // so that a wrong order, a lost block or a stale hidden row shows in the loader's result.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
+#include "absl/synchronization/mutex.h"
 #include "common/codec/enc_codec.h"
+#include "edge/load/compute_choice.h"
 #include "edge/load/loader.h"
 #include "tests/catch.h"
 
@@ -74,20 +79,60 @@ class TestClock final : public Clock {
   mutable std::atomic<int64_t> us_{0};
 };
 
-// The static plan, with both sides free to go on past it.
+// Given depths, with both sides free to go on past them.
 class ConservingPolicy final : public LoadPolicy {
  public:
   explicit ConservingPolicy(std::vector<uint32_t> depth) : depth_(std::move(depth)) {}
   const char* name() const override { return "conserving"; }
-  LoadPlan Plan(const LoadProblem& problem) const override {
-    LoadPlan plan = MakeStaticPolicy(depth_)->Plan(problem);
-    plan.work_conserving = true;
-    return plan;
+  LoadPlan Plan(const LoadProblem& problem) override {
+    return MakeGivenPolicy(depth_)->Plan(problem);
+  }
+  std::optional<BlockRef> NextBlock(const LoadView& view, const LoadPlan& plan) override {
+    const std::optional<BlockRef> block = LoadPolicy::NextBlock(view, plan);
+    if (block.has_value()) return block;
+    for (uint32_t t = view.problem.columns(); t-- > 0;) {
+      for (uint32_t i = 1; i < plan.depth[t]; ++i) {
+        const uint32_t l = view.problem.whole_columns ? i : plan.depth[t] - i;
+        if (view.Orderable(t, l)) return BlockRef{t, l};
+      }
+    }
+    return std::nullopt;
+  }
+  std::optional<BlockRef> Steal(const LoadView& view, const LoadPlan&) override {
+    return ChooseSteal(view);
   }
 
  private:
   const std::vector<uint32_t> depth_;
 };
+
+// Given depths, and the stream's blocks in an order that the test makes of the plan's.
+class ReorderedPolicy final : public LoadPolicy {
+ public:
+  ReorderedPolicy(std::vector<uint32_t> depth, std::function<void(std::vector<BlockRef>*)> reorder)
+      : depth_(std::move(depth)), reorder_(std::move(reorder)) {}
+  const char* name() const override { return "reordered"; }
+  LoadPlan Plan(const LoadProblem& problem) override {
+    LoadPlan plan = MakeGivenPolicy(depth_)->Plan(problem);
+    reorder_(&plan.order);
+    return plan;
+  }
+
+ private:
+  const std::vector<uint32_t> depth_;
+  const std::function<void(std::vector<BlockRef>*)> reorder_;
+};
+inline std::unique_ptr<LoadPolicy> ReversedPolicy(std::vector<uint32_t> depth) {
+  return std::make_unique<ReorderedPolicy>(std::move(depth), [](std::vector<BlockRef>* order) {
+    std::reverse(order->begin(), order->end());
+  });
+}
+inline std::unique_ptr<LoadPolicy> ShuffledPolicy(std::vector<uint32_t> depth, uint32_t seed) {
+  return std::make_unique<ReorderedPolicy>(std::move(depth), [seed](std::vector<BlockRef>* order) {
+    std::mt19937 rng(seed);
+    std::shuffle(order->begin(), order->end(), rng);
+  });
+}
 
 // Delivers items of a computed reference from a thread, with faults on request.
 class ScriptedStream final : public ItemStream {
@@ -95,56 +140,99 @@ class ScriptedStream final : public ItemStream {
   ScriptedStream(std::vector<std::vector<std::string>> blocks, uint32_t layers)
       : blocks_(std::move(blocks)), layers_(layers) {}
   ~ScriptedStream() override { Stop(); }
-  void Start(ItemSink* sink) override { sink_ = sink; }
+  void Start(ItemSink* sink) override {
+    sink_ = sink;
+    thread_ = std::thread([this] { Deliver(); });
+  }
   void Order(std::vector<ItemRef> items, bool) override {
+    absl::MutexLock lock(&mutex_);
     ordered += items.size();
     for (const ItemRef& item : items) {
       if (item.layer == 0) ++ordered_of_first_layer;
+      queue_.push_back(item);
     }
-    if (reorder) reorder(&items);
-    thread_ = std::thread([this, items = std::move(items)] {
-      int sent = 0;
-      const absl::Cleanup end = [this] { ended.store(true); };
-      for (const ItemRef& item : items) {
-        if (stop_.load()) return;
-        if (before_item) before_item(sent);
-        if (sent == break_after) return sink_->OnBroken(absl::UnavailableError("cut by the test"));
-        if (sent == silent_after) {
-          if (when_silent) when_silent();
-          return;
-        }
-        std::string bytes = blocks_[item.column * layers_ + item.layer][item.plane];
-        if (sent == fail_at) {
-          sink_->OnItemFailed(item, absl::DataLossError("checksum"));
-        } else {
-          if (sent == corrupt_at) bytes = "no codec writes this";
-          bytes_ += bytes.size();
-          sink_->OnItem(item, std::move(bytes));
-        }
-        ++sent;
-      }
+    if (shuffle.has_value()) std::shuffle(queue_.begin(), queue_.end(), *shuffle);
+  }
+  void Cancel(std::vector<ItemRef> items) override {
+    absl::MutexLock lock(&mutex_);
+    cancelled += items.size();
+    std::erase_if(queue_, [&](const ItemRef& item) {
+      return std::find(items.begin(), items.end(), item) != items.end();
     });
   }
-  void Cancel(std::vector<ItemRef> items) override { cancelled += items.size(); }
   void Stop() override {
-    stop_.store(true);
+    {
+      absl::MutexLock lock(&mutex_);
+      stop_ = true;
+    }
     if (thread_.joinable()) thread_.join();
   }
   uint64_t bytes_received() const override { return bytes_.load(); }
+  // Returns when all that was ordered has come, or nothing more will.
+  void AwaitIdle() {
+    absl::MutexLock lock(&mutex_);
+    const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return over_ || (queue_.empty() && !delivering_);
+    };
+    mutex_.Await(absl::Condition(&idle));
+  }
 
   int break_after = -1, silent_after = -1, fail_at = -1, corrupt_at = -1;
   std::function<void()> when_silent;
   std::function<void(int sent)> before_item;
-  std::function<void(std::vector<ItemRef>*)> reorder;  // how items come, if not as ordered
+  std::optional<std::mt19937> shuffle;  // what waits comes in random order, planes apart
   size_t ordered = 0, ordered_of_first_layer = 0;
-  std::atomic<bool> ended{false};
   std::atomic<size_t> cancelled{0};
 
  private:
+  void Deliver() {
+    for (int sent = 0;; ++sent) {
+      ItemRef item;
+      {
+        absl::MutexLock lock(&mutex_);
+        delivering_ = false;
+        const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+          return stop_ || !queue_.empty();
+        };
+        mutex_.Await(absl::Condition(&wake));
+        if (stop_) return;
+        delivering_ = true;
+        if (sent == break_after || sent == silent_after) over_ = true;
+      }
+      if (before_item) before_item(sent);
+      if (sent == break_after) return sink_->OnBroken(absl::UnavailableError("cut by the test"));
+      if (sent == silent_after) {
+        if (when_silent) when_silent();
+        return;
+      }
+      {
+        absl::MutexLock lock(&mutex_);
+        if (queue_.empty()) {  // cancelled
+          --sent;
+          continue;
+        }
+        item = queue_.front();
+        queue_.pop_front();
+      }
+      std::string bytes = blocks_[item.column * layers_ + item.layer][item.plane];
+      if (sent == fail_at) {
+        sink_->OnItemFailed(item, absl::DataLossError("checksum"));
+        continue;
+      }
+      if (sent == corrupt_at) bytes = "no codec writes this";
+      bytes_ += bytes.size();
+      sink_->OnItem(item, std::move(bytes));
+    }
+  }
+
   const std::vector<std::vector<std::string>> blocks_;
   const uint32_t layers_;
   ItemSink* sink_ = nullptr;
-  std::atomic<bool> stop_{false};
+  absl::Mutex mutex_;
+  std::deque<ItemRef> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> bytes_{0};
   std::thread thread_;
 };
@@ -193,7 +281,7 @@ struct Fixture {
 
   absl::StatusOr<LoadResult> Load(ItemStream* stream, std::vector<uint32_t> depth, KvCache* cache,
                                   std::unique_ptr<LoadPolicy> policy = nullptr) {
-    if (policy == nullptr) policy = MakeStaticPolicy(std::move(depth));
+    if (policy == nullptr) policy = MakeGivenPolicy(std::move(depth));
     LoadJob job;
     job.context = context;
     job.query = query;

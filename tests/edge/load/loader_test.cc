@@ -34,7 +34,7 @@ TEST_CASE(
 
 TEST_CASE("each policy gives the same result") {
   Fixture f(2500, 4);
-  for (const char* name : {"sparkv", "stream", "local", "cake"}) {
+  for (const char* name : {"sparkv", "sparkv-paper", "stream", "local", "cake", "static"}) {
     ScriptedStream stream(f.blocks, kGeometry.layers);
     KvCache cache(f.pool);
     const auto result = f.Load(&stream, {}, &cache, *MakePolicy(name));

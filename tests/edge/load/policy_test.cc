@@ -198,7 +198,7 @@ TEST_CASE("no policy orders a first layer that is never sent") {
   for (uint32_t t = 0; t < 3; ++t) p.block_bytes[t * 4] = 0;
   for (const bool whole : {false, true}) {
     p.whole_columns = whole;
-    for (const char* name : {"sparkv", "stream", "local", "cake"}) {
+    for (const char* name : {"sparkv", "sparkv-paper", "stream", "local", "cake", "static"}) {
       INFO(name);
       const LoadPlan plan = (*MakePolicy(name))->Plan(p);
       for (const uint32_t d : plan.depth) CHECK(p.DepthAllowed(d));
@@ -207,7 +207,7 @@ TEST_CASE("no policy orders a first layer that is never sent") {
     const std::vector<BlockRef> cake = MakeCakePolicy()->Plan(p).order;
     CHECK(cake.front() == (whole ? BlockRef{2, 1} : BlockRef{2, 3}));
     CHECK(cake.size() == 9);
-    for (const BlockRef& block : MakeStaticPolicy({0, 1, 3})->Plan(p).order)
+    for (const BlockRef& block : MakeGivenPolicy({0, 1, 3})->Plan(p).order)
       CHECK(block.layer >= 1);
   }
 }

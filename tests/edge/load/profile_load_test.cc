@@ -94,7 +94,7 @@ TEST_CASE("SmolLM2: through its profile every split says the same as local prefi
   }
 
   const auto load = [&](uint32_t planes, const std::vector<uint32_t>& depth) {
-    const std::unique_ptr<LoadPolicy> policy = MakeStaticPolicy(depth);
+    const std::unique_ptr<LoadPolicy> policy = MakeGivenPolicy(depth);
     ScriptedStream stream(blocks, g.layers);
     KvCache cache(*pool);
     LoadJob job;

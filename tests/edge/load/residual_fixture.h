@@ -140,7 +140,7 @@ struct ResidualFixture {
 
   absl::StatusOr<LoadResult> Load(ItemStream* stream, uint32_t planes, std::vector<uint32_t> depth,
                                   KvCache* cache, std::unique_ptr<LoadPolicy> policy = nullptr) {
-    if (policy == nullptr) policy = MakeStaticPolicy(std::move(depth));
+    if (policy == nullptr) policy = MakeGivenPolicy(std::move(depth));
     LoadJob job;
     job.context = context;
     job.query = query;
@@ -155,6 +155,8 @@ struct ResidualFixture {
       for (uint32_t i = 0; i < blocks.size(); ++i) {
         for (uint32_t p = 0; p < planes && i % problem.layers > 0; ++p)
           job.problem.block_bytes[i] += blocks[i][p].size();
+        if (held_column == i / problem.layers && i % problem.layers > 0)
+          job.problem.block_bytes[i] = LoadController::kHeldBytes;
       }
     }
     job.cancel = compute.cancel;
@@ -240,6 +242,7 @@ struct ResidualFixture {
   std::vector<float> expected;
   std::vector<std::vector<std::string>> blocks;
   absl::Duration stall_limit = absl::Seconds(30);
+  std::optional<uint32_t> held_column;  // all planes of its blocks are here
   uint64_t waiting_limit = 0;
 };
 

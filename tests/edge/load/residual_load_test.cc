@@ -73,7 +73,7 @@ TEST_CASE("above level 1 columns are whole, and more planes are closer") {
 TEST_CASE("each policy gives K and V within the level's error") {
   for (const bool predicts : {true, false}) {
     ResidualFixture f(2500, 5, predicts);
-    for (const char* name : {"sparkv", "stream", "local", "cake"}) {
+    for (const char* name : {"sparkv", "sparkv-paper", "stream", "local", "cake", "static"}) {
       for (const uint32_t planes : {1u, 3u}) {
         ScriptedStream stream(f.blocks, kLayers);
         KvCache cache(f.pool);
@@ -92,10 +92,9 @@ TEST_CASE("each policy gives K and V within the level's error") {
 TEST_CASE("a codec that does not predict is finished by the worker, in any order") {
   ResidualFixture f(2100, 5, /*predicts=*/false);
   ScriptedStream stream(f.blocks, kLayers);
-  stream.reorder = [](std::vector<ItemRef>* items) { std::reverse(items->begin(), items->end()); };
   KvCache cache(f.pool);
   f.compute.parallel_calls = 0;
-  const auto result = f.Load(&stream, 2, {1, 2, 1}, &cache);
+  const auto result = f.Load(&stream, 2, {}, &cache, ReversedPolicy({1, 2, 1}));
   REQUIRE_OK(result);
   CHECK(f.compute.parallel_calls == 0);
   CHECK(result->blocks_streamed == 8);
@@ -109,12 +108,10 @@ TEST_CASE("the order of arrival changes nothing") {
     const auto decoded = f.Decoded(planes);
     for (uint32_t seed = 0; seed < 20; ++seed) {
       ScriptedStream stream(f.blocks, kLayers);
-      stream.reorder = [seed](std::vector<ItemRef>* items) {
-        std::mt19937 rng(seed);
-        std::shuffle(items->begin(), items->end(), rng);
-      };
+      stream.shuffle.emplace(seed);
       KvCache cache(f.pool);
-      const auto result = f.Load(&stream, planes, {1, 1, 1}, &cache);
+      const auto result =
+          f.Load(&stream, planes, {}, &cache, ShuffledPolicy({1, 1, 1}, seed));
       INFO("seed " << seed << ", " << planes << " planes");
       REQUIRE_OK(result);
       CHECK(result->blocks_streamed == 9);
@@ -130,12 +127,11 @@ TEST_CASE("symbols that wait for FINAL are bounded, the rest waits as it came") 
   f.waiting_limit = 2 * f.SymbolBytes();
   // The top layers come first, and nothing can be finished until the last items are here.
   ScriptedStream stream(f.blocks, kLayers);
-  stream.reorder = [](std::vector<ItemRef>* items) { std::reverse(items->begin(), items->end()); };
   f.compute.after_project = [&] {
-    while (!stream.ended.load()) std::this_thread::yield();
+    stream.AwaitIdle();
   };
   KvCache cache(f.pool);
-  const auto result = f.Load(&stream, 1, std::vector<uint32_t>(6, 1), &cache);
+  const auto result = f.Load(&stream, 1, {}, &cache, ReversedPolicy(std::vector<uint32_t>(6, 1)));
   REQUIRE_OK(result);
   CHECK(result->degraded.empty());
   CHECK(result->blocks_streamed == 18);
@@ -157,14 +153,12 @@ TEST_CASE("faults of the stream end in the right K and V with a reason") {
           if (fault == 2) stream.corrupt_at = at;
           if (fault == 3) stream.silent_after = at;
           f.stall_limit = fault == 3 ? absl::Milliseconds(50) : absl::Seconds(30);
-          if (shuffled) {
-            stream.reorder = [at](std::vector<ItemRef>* items) {
-              std::mt19937 rng(static_cast<uint32_t>(at));
-              std::shuffle(items->begin(), items->end(), rng);
-            };
-          }
+          const auto seed = static_cast<uint32_t>(at);
+          if (shuffled) stream.shuffle.emplace(seed);
           KvCache cache(f.pool);
-          const auto result = f.Load(&stream, planes, {1, 1}, &cache);
+          const auto result =
+              f.Load(&stream, planes, {1, 1}, &cache,
+                     shuffled ? ShuffledPolicy({1, 1}, seed) : nullptr);
           INFO("fault " << fault << " at " << at << ", " << planes << " planes, shuffled "
                         << shuffled);
           REQUIRE_OK(result);
@@ -211,7 +205,7 @@ TEST_CASE("compute that has done its part takes blocks from a stream that brings
   for (const uint32_t planes : {1u, 2u}) {
     for (const int silent_after : {0, 3, 6}) {
       ResidualFixture f(2500);
-      TestClock clock(1000);
+      TestClock clock(20000);
       f.clock = &clock;
       f.stall_limit = absl::Hours(1);  // nobody gives the stream up
       ScriptedStream stream(f.blocks, kLayers);
@@ -234,7 +228,7 @@ TEST_CASE("a stream that is through early brings what was planned for compute") 
     ResidualFixture f(2500);
     ScriptedStream stream(f.blocks, kLayers);
     f.compute.after_project = [&] {
-      while (!stream.ended.load()) std::this_thread::yield();
+      stream.AwaitIdle();
     };
     KvCache cache(f.pool);
     const auto result = f.Load(&stream, planes, {}, &cache,

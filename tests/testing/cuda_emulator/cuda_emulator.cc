@@ -101,6 +101,7 @@ const char* CudaEmulator::Launch(dim3 grid, dim3 block, size_t shared_bytes,
     Put(&thread_order, order_, rng);
     EmulatedBlock running(thread_order, shared_bytes, edge, fill, thread);
     failure_ = running.Run();
+    bank_conflicts_ += running.bank_conflicts();
     if (!failure_.empty()) return failure_.c_str();
   }
   const std::string damaged = GuardedMemory::Damaged();
@@ -118,7 +119,7 @@ void MeetInWarp(const char* name, unsigned mask, void* operand, WarpCombine comb
   EmulatedBlock::Current()->MeetInWarp(name, mask, operand, combine);
 }
 unsigned Lane() { return EmulatedBlock::Current()->lane(); }
-void MeetInBlock() { EmulatedBlock::Current()->MeetInBlock(); }
+bool MeetInBlock(bool predicate) { return EmulatedBlock::Current()->MeetInBlock(predicate); }
 
 unsigned Vote(const char* name, unsigned mask, bool predicate, unsigned* lanes) {
   struct Ballot {

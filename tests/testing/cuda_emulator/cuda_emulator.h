@@ -67,9 +67,14 @@ class CudaEmulator {
   const char* Launch(dim3 grid, dim3 block, size_t shared_bytes,
                      const std::function<void()>& thread);
 
+  // Passes of all launches that ldmatrix took beyond one for each 8 rows, since different rows lie
+  // in the same banks.
+  uint64_t bank_conflicts() const { return bank_conflicts_; }
+
  private:
   ThreadOrder order_;
   uint64_t seed_;
+  uint64_t bank_conflicts_ = 0;
   std::string failure_;
 };
 
@@ -94,7 +99,8 @@ unsigned char* DynamicSharedMemory();
 using WarpCombine = void (*)(void* const* operands, unsigned lanes);
 void MeetInWarp(const char* name, unsigned mask, void* operand, WarpCombine combine);
 unsigned Lane();
-void MeetInBlock();
+// Returns whether `predicate` held for one of the threads.
+bool MeetInBlock(bool predicate = false);
 
 // Bits of the lanes whose `predicate` holds; *lanes: those that took part.
 unsigned Vote(const char* name, unsigned mask, bool predicate, unsigned* lanes);
@@ -115,6 +121,9 @@ T ExchangeValue(const char* name, unsigned mask, T value, unsigned from) {
 }  // namespace sparkv::testing
 
 inline void __syncthreads() { ::sparkv::testing::MeetInBlock(); }
+inline int __syncthreads_or(int predicate) {
+  return ::sparkv::testing::MeetInBlock(predicate != 0) ? 1 : 0;
+}
 inline void __syncwarp(unsigned mask = 0xFFFFFFFF) {
   ::sparkv::testing::MeetInWarp("__syncwarp", mask, nullptr, nullptr);
 }
@@ -167,6 +176,16 @@ inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 template <typename T>
 T __ldg(const T* address) {
   return *address;
+}
+
+// One operation each, never fused with another.
+inline float __fmul_rn(float x, float y) {
+  volatile const float product = x * y;
+  return product;
+}
+inline float __fadd_rn(float x, float y) {
+  volatile const float sum = x + y;
+  return sum;
 }
 
 // Threads take turns only where they wait, so plain steps are atomic.

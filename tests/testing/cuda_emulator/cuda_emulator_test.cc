@@ -75,6 +75,20 @@ TEST_CASE("emulated threads know their place") {
   }
 }
 
+TEST_CASE("__syncthreads_or tells all threads whether one said so") {
+  for (const Order& o : kOrders) {
+    for (const unsigned who : {0u, 40u, 63u, 64u}) {  // the last of them is nobody
+      std::vector<int> first(64, -1), second(64, -1);
+      REQUIRE(Run(o.order, 1, 64, [&] {
+                first[threadIdx.x] = __syncthreads_or(threadIdx.x == who);
+                second[threadIdx.x] = __syncthreads_or(0);
+              }).empty());
+      CHECK(std::count(first.begin(), first.end(), who < 64 ? 1 : 0) == 64);
+      CHECK(std::count(second.begin(), second.end(), 0) == 64);
+    }
+  }
+}
+
 TEST_CASE("emulated threads and blocks run in the order that was asked for") {
   std::vector<unsigned> ran;
   const auto note = [&] { ran.push_back(blockIdx.x * 64 + threadIdx.x); };

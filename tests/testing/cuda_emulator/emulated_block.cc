@@ -48,7 +48,8 @@ EmulatedBlock::EmulatedBlock(const std::vector<unsigned>& order, size_t shared_b
       thread_(thread),
       dynamic_("dynamic shared memory", shared_bytes, 16, edge, fill),
       threads_(order.size()),
-      warps_((order.size() + 31) / 32) {
+      warps_((order.size() + 31) / 32),
+      copies_(order.size()) {
   for (unsigned r = 0; r < order.size(); ++r) rank_[order[r]] = r;
   for (unsigned t = 0; t < order.size(); ++t) {
     warps_[t / 32].present |= 1u << (t % 32);
@@ -143,15 +144,19 @@ void EmulatedBlock::Resume(unsigned thread) {
                 threads_[before].state == State::kReturned);
 }
 
-void EmulatedBlock::MeetInBlock() {
+bool EmulatedBlock::MeetInBlock(bool predicate) {
   if (returned_ > 0) FailWithAll("__syncthreads after others have returned: ");
   threads_[running_].state = State::kAtBarrier;
   SetRunnable(running_, false);
+  held_ |= predicate;
   if (++at_barrier_ == threads_.size()) {
     at_barrier_ = 0;
+    held_before_ = held_;
+    held_ = false;
     for (unsigned t = 0; t < threads_.size(); ++t) SetRunnable(t, true);
   }
   RunNext();
+  return held_before_;  // the next one can't be over before this thread comes there
 }
 
 void EmulatedBlock::MeetInWarp(const char* name, unsigned mask, void* operand,
@@ -193,6 +198,36 @@ void* EmulatedBlock::Shared(const void* key, size_t bytes, size_t alignment) {
     memory = std::make_unique<GuardedMemory>("shared memory", bytes, alignment, edge_, fill_);
   }
   return memory->data();
+}
+
+bool EmulatedBlock::IsShared(const void* address, size_t bytes) const {
+  const auto* const at = static_cast<const uint8_t*>(address);
+  const auto in = [&](const GuardedMemory& memory) {
+    return at >= memory.data() && at <= memory.data() + memory.size() &&
+           bytes <= static_cast<size_t>(memory.data() + memory.size() - at);
+  };
+  return in(dynamic_) || std::any_of(shared_.begin(), shared_.end(),
+                                     [&](const auto& array) { return in(*array.second); });
+}
+
+void EmulatedBlock::QueueCopy(void* to, const void* from, uint32_t bytes) {
+  copies_[running_].open.push_back({to, from, bytes});
+}
+
+void EmulatedBlock::CommitCopies() {
+  Copies& mine = copies_[running_];
+  mine.groups.push_back(std::move(mine.open));
+  mine.open.clear();
+}
+
+void EmulatedBlock::WaitForCopies(unsigned left) {
+  Copies& mine = copies_[running_];
+  for (; mine.groups.size() > left; mine.groups.pop_front()) {
+    for (const Copy& copy : mine.groups.front()) {
+      std::memcpy(copy.to, copy.from, copy.bytes);
+      std::memset(static_cast<uint8_t*>(copy.to) + copy.bytes, 0, 16 - copy.bytes);
+    }
+  }
 }
 
 std::string EmulatedBlock::WhereAll() const {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -39,7 +40,15 @@ class EmulatedBlock {
   unsigned char* dynamic_shared() const { return dynamic_.data(); }
   unsigned lane() const { return running_ % 32; }
   void MeetInWarp(const char* name, unsigned mask, void* operand, WarpCombine combine);
-  void MeetInBlock();
+  bool MeetInBlock(bool predicate);
+  // Whether bytes lie within one array of shared memory.
+  bool IsShared(const void* address, size_t bytes) const;
+  // cp.async: copies of the running thread, done when it waits for their group.
+  void QueueCopy(void* to, const void* from, uint32_t bytes);
+  void CommitCopies();
+  void WaitForCopies(unsigned left);
+  void CountBankConflicts(unsigned passes) { bank_conflicts_ += passes; }
+  uint64_t bank_conflicts() const { return bank_conflicts_; }
   // Ends the block. The caller's stack is left as it is: no destructor runs, so that strings must
   // have been moved into the call.
   [[noreturn]] void Fail(std::string what);
@@ -54,6 +63,15 @@ class EmulatedBlock {
     unsigned mask = 0;
     void* operand = nullptr;
     WarpCombine combine = nullptr;
+  };
+  struct Copy {
+    void* to;
+    const void* from;
+    uint32_t bytes;
+  };
+  struct Copies {
+    std::vector<Copy> open;
+    std::deque<std::vector<Copy>> groups;  // the oldest first
   };
   struct Warp {
     unsigned present = 0, waiting = 0, returned = 0;  // bits of lanes
@@ -78,9 +96,12 @@ class EmulatedBlock {
   std::map<const void*, std::unique_ptr<GuardedMemory>> shared_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
+  std::vector<Copies> copies_;  // of each thread
+  uint64_t bank_conflicts_ = 0;
   std::array<uint64_t, kMaxBlockThreads / 64> runnable_{};  // bits by rank
   unsigned running_ = 0;
   unsigned at_barrier_ = 0, returned_ = 0;
+  bool held_ = false, held_before_ = false;  // at this barrier, at the last one
   std::string failure_;
   bool faulted_ = false;
   const void* fault_ = nullptr;
