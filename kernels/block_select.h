@@ -20,7 +20,7 @@
 namespace sparkv::kernels {
 
 struct SelectOptions {
-  float tau = 0.98f;   // 0..1
+  float tau = 0.997f;  // 0..1
   float theta = 0.6f;  // -1..1; above 1: everything is visited
 };
 

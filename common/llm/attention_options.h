@@ -2,6 +2,7 @@
 // that hold most of their attention (kernels/block_select.h).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -11,9 +12,10 @@ namespace sparkv {
 
 struct AttentionOptions {
   bool sparse = false;
-  float tau = 0.98f;         // mass of the pooled map that is visited, 0..1
+  float tau = 0.997f;        // mass of the pooled map that is visited, 0..1
   float theta = 0.6f;        // self-similarity from which a block may stand for its rows
-  float skip_below = 10.0f;  // see BlockAttentionArgs
+  float skip_below = 0;      // see BlockAttentionArgs; its check costs more than it leaves out
+  uint32_t min_keys = 1024;  // rows behind fewer are dense: hardly a block can be left out
 
   bool operator==(const AttentionOptions&) const = default;
   std::string ToString() const;  // what ParseAttention reads

@@ -21,7 +21,6 @@ constexpr size_t kUnitsPerThread = 6;  // of attention: enough to balance the th
 constexpr size_t kMinAttentionRows = 16;
 constexpr size_t kMaxAttentionRows = 192;  // keeps the scores of a unit in the L2 cache
 constexpr size_t kMicroRows = 6;           // units of whole steps of the micro-kernel
-constexpr uint32_t kMinSparseKeys = 1024;  // below, hardly a block can be left out
 constexpr size_t kRowGrain = 8;
 
 void Resize(std::vector<float>* v, size_t n) {
@@ -252,7 +251,7 @@ absl::Status DenseForward::CausalAttention(uint32_t begin, uint32_t n, size_t ld
 }
 
 bool DenseForward::Sparse(uint32_t begin, uint32_t n) const {
-  return attention_.sparse && begin + n >= kMinSparseKeys && begin + n <= dense_from_;
+  return attention_.sparse && begin + n >= attention_.min_keys && begin + n <= dense_from_;
 }
 
 void DenseForward::Select(const kernels::BlockAttentionArgs& args) {

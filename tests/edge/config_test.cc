@@ -17,14 +17,16 @@ absl::StatusOr<EdgeConfig> Config(const std::vector<std::string>& args) {
 }
 
 TEST_CASE("flags of tables reach the configuration") {
-  const auto config = Config({"--model", "m.gguf", "--data-dir", "d", "--server", "h:1",
-                              "--insecure", "--link-mbit", "40", "--link-rtt-ms", "20",
-                              "--kv-budget-bytes", "64MiB", "--policy", "cake"});
+  const auto config =
+      Config({"--model", "m.gguf", "--data-dir", "d", "--server", "h:1", "--insecure",
+              "--link-mbit", "40", "--link-rtt-ms", "20", "--kv-budget-bytes", "64MiB", "--policy",
+              "cake", "--attention", "sparge:0.9"});
   REQUIRE_OK(config);
   CHECK(config->shaped);
   CHECK(config->link.rtt_ms == 20);
   CHECK(config->session.kv_budget_bytes == 64 << 20);
   CHECK(config->session.policy == v1::POLICY_CAKE);
+  CHECK(config->session.decoder.attention.ToString() == "sparge:0.9");
   CHECK_FALSE(config->tls.enabled);
   CHECK(config->contexts.codec.empty());
   CHECK(config->contexts.profile_wait == absl::ZeroDuration());
@@ -41,6 +43,7 @@ TEST_CASE("settings that exclude each other are refused by name") {
   refuse({"--link-mbit", "40"}, "server");
   refuse({"--server", "h:1", "--link-mbit", "40", "--link-trace", "t"}, "link.trace");
   refuse({"--server", "h:1", "--insecure", "--tls-ca", "ca.pem"}, "tls.ca");
+  refuse({"--attention", "sparge:2"}, "attention");
 }
 
 TEST_CASE("the example configuration loads and names every setting") {

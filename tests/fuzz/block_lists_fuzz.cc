@@ -29,7 +29,7 @@ void Compare(const std::vector<float>& got, const std::vector<float>& want, floa
 // of the lists, and their blocks.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   uint8_t head[6] = {};
-  std::memcpy(head, data, std::min<size_t>(size, sizeof(head)));
+  if (size != 0) std::memcpy(head, data, std::min<size_t>(size, sizeof(head)));
   const size_t kv_heads = 1 + head[0] % 2, group = 1 + head[1] % 3, heads = kv_heads * group;
   const size_t rows = (head[2] | head[3] << 8) % 200, before = (head[4] | head[5] << 8) % 300;
   const size_t tokens = before + rows, pages = (tokens + kKeyBlock - 1) / kKeyBlock;
