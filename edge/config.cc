@@ -102,6 +102,11 @@ std::vector<Setting> EdgeSettings() {
        .help = "CPU threads for the model; 0: all cores.",
        .min = 0,
        .max = 1024},
+      {.key = "attention",
+       .default_value = "dense",
+       .help = "Of context tokens that are computed here: dense, or sparge[:TAU], where blocks of "
+               "queries visit the key blocks that hold TAU of their predicted attention, and what "
+               "is computed is no longer exact. Questions and answers are always dense."},
       {.key = "max_queue",
        .type = SettingType::kInt,
        .default_value = "16",
@@ -111,7 +116,7 @@ std::vector<Setting> EdgeSettings() {
       {.key = "policy",
        .default_value = "sparkv",
        .help = "How contexts are loaded unless a request says otherwise.",
-       .choices = {"sparkv", "stream", "local", "cake"}},
+       .choices = AllPolicyNames()},
       {.key = "level",
        .type = SettingType::kInt,
        .default_value = "0",
@@ -192,13 +197,11 @@ absl::StatusOr<EdgeConfig> MakeEdgeConfig(const Settings& settings) {
   session.kv_budget_bytes = settings.GetBytes("kv_budget_bytes");
   session.kv_dtype = settings.GetString("kv_dtype") == "f32" ? KvDtype::kF32 : KvDtype::kF16;
   session.decoder.threads = static_cast<int>(settings.GetInt("threads"));
+  ASSIGN_OR_RETURN(session.decoder.attention, ParseAttention(settings.GetString("attention")));
   session.max_queue = static_cast<uint32_t>(settings.GetInt("max_queue"));
   session.level = static_cast<uint32_t>(settings.GetInt("level"));
   session.slo_ms = static_cast<uint32_t>(settings.GetInt("slo_ms"));
-  for (const v1::Policy policy :
-       {v1::POLICY_SPARKV, v1::POLICY_STREAM, v1::POLICY_LOCAL, v1::POLICY_CAKE}) {
-    if (PolicyName(policy) == settings.GetString("policy")) session.policy = policy;
-  }
+  session.policy = PolicyOfName(settings.GetString("policy")).value_or(session.policy);
   config.contexts.codec = settings.GetString("codec");
   config.contexts.profile_wait = settings.GetDuration("profile_wait");
   config.log_level = settings.GetString("log_level");

@@ -21,12 +21,15 @@ constexpr uint32_t kCalibrationTokens = 2048;
 constexpr uint64_t kMinBytesToLearn = 256 << 10;
 constexpr uint64_t kMinRowsToLearn = kColumnTokens;  // of FINAL
 
-// Rows between two cancellation checks: as many as keep a step near 100 ms, since each step expands
-// the layer's weights anew.
+// Rows between two looks at cancellation, the link and the plan: as many as are predicted to take
+// 40 ms, 64 to 512 (each step expands the layer's weights anew).
 uint32_t StepRows(const Decoder& decoder, const ComputeCosts& costs, uint32_t context_tokens) {
-  if (costs.dense_row <= 0) return decoder.StepRows(context_tokens);  // nothing was measured
-  uint32_t rows = context_tokens <= 4096 ? kColumnTokens : kColumnTokens / 2;
-  while (rows > 64 && costs.Attend(context_tokens, rows) > 0.1) rows /= 2;
+  constexpr double kStepSeconds = 0.04;
+  constexpr uint32_t kLeast = 64, kMost = 512;
+  if (costs.dense_row <= 0)  // nothing was measured
+    return std::clamp(decoder.StepRows(context_tokens), kLeast, kMost);
+  uint32_t rows = kMost;
+  while (rows > kLeast && costs.Attend(context_tokens, rows) > kStepSeconds) rows /= 2;
   return rows;
 }
 
@@ -38,9 +41,24 @@ std::unique_ptr<LoadPolicy> PolicyFor(v1::Policy policy) {
       return MakeLocalPolicy();
     case v1::POLICY_CAKE:
       return MakeCakePolicy();
+    case v1::POLICY_STATIC:
+      return MakeStaticPolicy();
+    case v1::POLICY_SPARKV_PAPER:
+      return MakeSparkvPaperPolicy();
     default:
       return MakeSparkvPolicy();
   }
+}
+
+v1::Migrations ToProto(const Migrations& migrations) {
+  v1::Migrations out;
+  out.set_to_compute_slow_link(migrations.to_compute_slow_link);
+  out.set_to_compute_idle(migrations.to_compute_idle);
+  out.set_to_compute_failed(migrations.to_compute_failed);
+  out.set_to_stream(migrations.to_stream);
+  out.set_cancelled(migrations.cancelled);
+  out.set_replans(migrations.replans);
+  return out;
 }
 
 v1::BlockEvent::Kind ToProto(LoadEvent::Kind kind) {
@@ -127,6 +145,7 @@ void ContextLoader::FillStream(const Manifest& manifest, const HeldPlanes& held,
   problem.link_bytes_per_s = link_.bytes_per_s;
   problem.rtt_s = link_.rtt_s;
   problem.decode_s_per_byte = costs.decode_s_per_byte;
+  problem.decode_share = 1.0 / decoder_->threads();
   problem.final_row = costs.final_row;
 }
 
@@ -160,6 +179,7 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
   ContextLoadResult out;
   out.policy = request.policy;
 
+  decoder_->set_dense_from(context_tokens);
   LoadJob job{.context = tokens, .query = request.query, .cache = cache, .cancel = request.cancel};
   job.step_rows = StepRows(*decoder_, costs_, context_tokens);
   LoadProblem& problem = job.problem;
@@ -258,6 +278,9 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
   out.ttft.set_compute_ms(result.compute_s * 1e3);
   out.ttft.set_stall_ms(result.stall_s * 1e3);
   out.ttft.set_query_prefill_ms(result.query_s * 1e3);
+  out.ttft.set_planned_ms(result.plan.predicted_s * 1e3);
+  out.ttft.set_bound_ms(result.plan.lower_bound_s * 1e3);
+  out.migrations = ToProto(result.migrations);
   const double offset_ms = absl::ToDoubleMilliseconds(begin - request.origin);
   for (const LoadEvent& event : result.timeline) {
     v1::BlockEvent one;

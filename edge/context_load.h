@@ -52,10 +52,11 @@ struct ContextLoadResult {
   std::shared_ptr<HeldPlanes> planes;  // what was streamed; null: nothing could be
   v1::Ttft ttft;                       // stream, decode, final, compute, stall, query_prefill
   std::vector<v1::BlockEvent> timeline;
+  v1::Migrations migrations;
 };
 
 // What is known of the link before a load; each load refines it.
-struct LinkEstimate {
+struct LinkPrior {
   double bytes_per_s = 12.5e6;
   double rtt_s = 0.02;
 };
@@ -68,7 +69,7 @@ inline constexpr uint64_t kHeldPlaneBytes = 64 << 20;
 class ContextLoader {
  public:
   // decoder and server (null: none) outlive it.
-  ContextLoader(Decoder* decoder, ServerClient* server, const LinkEstimate& link)
+  ContextLoader(Decoder* decoder, ServerClient* server, const LinkPrior& link)
       : decoder_(decoder), compute_(decoder), server_(server), link_(link) {}
 
   // Times the operators of this device, about a second; needed before Load can divide work between
@@ -101,7 +102,7 @@ class ContextLoader {
   Decoder* const decoder_;
   DecoderCompute compute_;
   ServerClient* const server_;
-  LinkEstimate link_;
+  LinkPrior link_;
   ComputeCosts costs_;
   std::map<std::string, CodecCosts> codec_costs_;  // by the codec's name
   const std::shared_ptr<PlaneBudget> plane_budget_ = std::make_shared<PlaneBudget>(kHeldPlaneBytes);

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -37,27 +38,14 @@ uint64_t RandomSeed() {
 
 absl::Status CheckPolicy(v1::Policy policy) {
   if (v1::Policy_IsValid(policy)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("policy: got ", static_cast<int>(policy),
-                   ", 1 (sparkv), 2 (stream), 3 (local) and 4 (cake) are allowed"));
+  std::vector<std::string> allowed;
+  for (const PolicyEntry& entry : Policies())
+    allowed.push_back(absl::StrCat(static_cast<int>(entry.policy), " (", entry.name, ")"));
+  return absl::InvalidArgumentError(absl::StrCat("policy: got ", static_cast<int>(policy),
+                                                 ", allowed: ", absl::StrJoin(allowed, ", ")));
 }
 
 }  // namespace
-
-std::string PolicyName(v1::Policy policy) {
-  switch (policy) {
-    case v1::POLICY_SPARKV:
-      return "sparkv";
-    case v1::POLICY_STREAM:
-      return "stream";
-    case v1::POLICY_LOCAL:
-      return "local";
-    case v1::POLICY_CAKE:
-      return "cake";
-    default:
-      return "unspecified";
-  }
-}
 
 // One request. Filled by the RPC's thread, then handed to the engine thread.
 struct Sessions::Work {
@@ -374,6 +362,7 @@ absl::Status Sessions::Fill(Work* work, KvCache* cache, std::vector<float>* logi
   if (held == nullptr && work->context) return LoadInto(work, cache, logits);
   if (held != nullptr) RETURN_IF_ERROR(cache->SharePrefix(*held->cache, shared));
   const absl::Duration begin = RealClock().Now();
+  decoder_->set_dense_from(static_cast<uint32_t>(work->context_tokens));
   RETURN_IF_ERROR(decoder_->Prefill(std::span<const int32_t>(work->ids).subspan(shared), cache,
                                     logits->data(), work->cancel));
   work->result.mutable_ttft()->set_query_prefill_ms(Milliseconds(RealClock().Now() - begin));
@@ -432,6 +421,7 @@ absl::Status Sessions::LoadInto(Work* work, KvCache* cache, std::vector<float>* 
   usage->set_bytes_fetched(result.bytes_fetched);
   usage->set_blocks_streamed(result.blocks_streamed);
   usage->set_blocks_computed(result.blocks_computed);
+  *usage->mutable_migrations() = result.migrations;
   const double queue_ms = work->result.ttft().queue_ms();
   *work->result.mutable_ttft() = result.ttft;
   work->result.mutable_ttft()->set_queue_ms(queue_ms);

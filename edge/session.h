@@ -21,6 +21,7 @@
 #include "edge/contexts.h"
 #include "edge/engine_thread.h"
 #include "edge/kv_residency.h"
+#include "edge/policy_name.h"
 #include "sparkv/v1/edge.pb.h"
 
 namespace sparkv {
@@ -33,10 +34,9 @@ struct SessionOptions {
   uint64_t kv_budget_bytes = uint64_t{1} << 30;
   KvDtype kv_dtype = KvDtype::kF16;
   DecoderOptions decoder;
-  LinkEstimate link;  // of the link to the server, until loads have measured it
+  LinkPrior link;  // of the link to the server, until loads have measured it
 };
 
-std::string PolicyName(v1::Policy policy);  // "sparkv", "stream", "local", "cake"
 
 // Thread-safe. Each call blocks its thread until the request has ended; the work is done by the
 // engine thread.

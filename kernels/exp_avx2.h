@@ -33,6 +33,24 @@ SPARKV_AVX2_INLINE __m256 Exp8(__m256 x) {
   return _mm256_blendv_ps(y, x, nan);
 }
 
+// 2^x of eight floats x <= 1, relative error below 3e-7; arguments below -126 give 2^-126, a NaN
+// gives a NaN.
+SPARKV_AVX2_INLINE __m256 Exp2Below8(__m256 x) {
+  const __m256 c = _mm256_max_ps(_mm256_set1_ps(-126.0f), x);  // of a NaN: the second operand
+  const __m256 n = _mm256_round_ps(c, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m256 r = _mm256_sub_ps(c, n);  // exact, |r| <= 1/2
+  // The polynomial through 2^r at the Chebyshev nodes of [-1/2, 1/2].
+  __m256 p = _mm256_set1_ps(1.339086336e-03f);
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(9.676031918e-03f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.550357114e-02f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(2.402210749e-01f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(6.931471880e-01f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.000000075e+00f));
+  // Times 2^n, by adding to the exponent bits.
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
+}
+
 SPARKV_AVX2_INLINE float Sum8(__m256 v) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));

@@ -43,26 +43,38 @@ SPARKV_AVX2 void SiluMulAvx2(const float* gate, const float* up, float* out, siz
   SiluMulScalar(gate + i, up + i, out + i, n - i);
 }
 
+// In units of log2, so that one multiply-add and 2^x make a weight. What is subtracted is a rounded
+// product, the same for all blocks with the same maximum, and the factor is made of it too.
 SPARKV_AVX2 float SoftmaxBlockAvx2(float* x, size_t n, float scale, float* max, float* sum) {
   if (n == 0) return 1.0f;
-  const __m256 s = _mm256_set1_ps(scale);
-  __m256 high = _mm256_set1_ps(-INFINITY);
+  constexpr float kLog2E = 1.44269504088896341f;
+  // The largest before it is scaled; with a negative scale, of what is negated.
+  const __m256 sign = _mm256_set1_ps(scale < 0 ? -0.0f : 0.0f);
+  __m256 high = _mm256_set1_ps(-INFINITY), high2 = high;
   size_t i = 0;
-  for (; i + 8 <= n; i += 8) high = _mm256_max_ps(high, _mm256_mul_ps(_mm256_loadu_ps(x + i), s));
+  for (; i + 16 <= n; i += 16) {
+    high = _mm256_max_ps(high, _mm256_xor_ps(_mm256_loadu_ps(x + i), sign));
+    high2 = _mm256_max_ps(high2, _mm256_xor_ps(_mm256_loadu_ps(x + i + 8), sign));
+  }
+  high = _mm256_max_ps(high, high2);
+  for (; i + 8 <= n; i += 8)
+    high = _mm256_max_ps(high, _mm256_xor_ps(_mm256_loadu_ps(x + i), sign));
   __m128 h = _mm_max_ps(_mm256_castps256_ps128(high), _mm256_extractf128_ps(high, 1));
   h = _mm_max_ps(h, _mm_movehl_ps(h, h));
-  float highest = std::max(*max, _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h))));
+  const float largest = _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
+  float highest = i == 0 ? *max : std::max(*max, largest * std::fabs(scale));
   for (size_t j = i; j < n; ++j) highest = std::max(highest, x[j] * scale);
-  const __m256 shift = _mm256_set1_ps(highest);
+  const float shift2 = highest * kLog2E;
+  const __m256 shift = _mm256_set1_ps(shift2), s = _mm256_set1_ps(scale * kLog2E);
   __m256 total = _mm256_setzero_ps();
   for (i = 0; i + 8 <= n; i += 8) {
-    const __m256 e = internal::Exp8(_mm256_fmsub_ps(_mm256_loadu_ps(x + i), s, shift));
+    const __m256 e = internal::Exp2Below8(_mm256_fmsub_ps(_mm256_loadu_ps(x + i), s, shift));
     _mm256_storeu_ps(x + i, e);
     total = _mm256_add_ps(total, e);
   }
   float rest = 0;
-  for (; i < n; ++i) rest += x[i] = std::exp(x[i] * scale - highest);
-  const float factor = highest == *max ? 1.0f : std::exp(*max - highest);
+  for (; i < n; ++i) rest += x[i] = std::exp2(x[i] * (scale * kLog2E) - shift2);
+  const float factor = highest == *max ? 1.0f : std::exp2(*max * kLog2E - shift2);
   *sum = *sum * factor + internal::Sum8(total) + rest;
   *max = highest;
   return factor;

@@ -14,6 +14,10 @@
 namespace sparkv {
 namespace {
 
+// What is sent at once: an edge sees the link's rate, and a cancelled item ends, after so much.
+constexpr uint32_t kSentFrameBytes = 32u << 10;
+static_assert(kSentFrameBytes <= kMaxFrameBytes);
+
 std::vector<ItemKey> Keys(const google::protobuf::RepeatedPtrField<v1::ItemRef>& items) {
   std::vector<ItemKey> keys;
   keys.reserve(static_cast<size_t>(items.size()));
@@ -181,7 +185,7 @@ absl::Status FetchReactor::Open(const Digest& id, const Digest& model, const Dig
   stream_.emplace(FetchShape{static_cast<uint32_t>(manifest.columns.size()),
                              manifest.geometry.layers, manifest.planes},
                   window,
-                  FetchLimits{.frame_bytes = kMaxFrameBytes,
+                  FetchLimits{.frame_bytes = kSentFrameBytes,
                               .max_window_bytes = kMaxWindowBytes,
                               .max_message_items = kMaxOrderItems});
   send_opened_ = true;

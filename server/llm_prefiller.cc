@@ -53,9 +53,10 @@ absl::StatusOr<std::vector<int32_t>> LlmPrefiller::Tokenize(std::string_view tex
 
 absl::Status LlmPrefiller::Prefill(std::span<const int32_t> tokens, KvCache* cache,
                                    const CancelToken& cancel,
-                                   const std::function<void(uint32_t)>& progress) {
+                                   const std::function<void(uint32_t)>& progress,
+                                   std::vector<uint16_t>* active_blocks) {
   if (decoder_ == nullptr) decoder_ = std::make_unique<Decoder>(model_, options_);
-  return decoder_->Prefill(tokens, cache, /*logits=*/nullptr, cancel, progress);
+  return decoder_->Prefill(tokens, cache, /*logits=*/nullptr, cancel, progress, active_blocks);
 }
 
 }  // namespace sparkv

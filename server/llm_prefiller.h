@@ -22,7 +22,8 @@ class LlmPrefiller : public Prefiller {
                                                 std::string_view system,
                                                 const CancelledFn& cancelled) const override;
   absl::Status Prefill(std::span<const int32_t> tokens, KvCache* cache, const CancelToken& cancel,
-                       const std::function<void(uint32_t)>& progress) override;
+                       const std::function<void(uint32_t)>& progress,
+                       std::vector<uint16_t>* active_blocks) override;
 
  private:
   const std::shared_ptr<const Model> model_;

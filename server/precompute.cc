@@ -56,11 +56,12 @@ class Precomputer::ColumnWorker {
   }
 
   // Waits for the previous column. The first error of any column.
-  absl::Status Hand(ColumnCopy column) {
+  // active_blocks: [layers][kv_heads].
+  absl::Status Hand(ColumnCopy column, std::vector<uint16_t> active_blocks) {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(this, &ColumnWorker::Idle));
     if (!status_.ok()) return status_;
-    next_ = std::move(column);
+    next_ = Column{std::move(column), std::move(active_blocks)};
     return absl::OkStatus();
   }
 
@@ -71,12 +72,17 @@ class Precomputer::ColumnWorker {
   }
 
  private:
+  struct Column {
+    ColumnCopy copy;
+    std::vector<uint16_t> active_blocks;
+  };
+
   bool Idle() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !next_ && !busy_; }
   bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return next_.has_value() || ending_; }
 
   void Loop() {
     for (;;) {
-      ColumnCopy column;
+      Column column;
       {
         absl::MutexLock lock(&mutex_);
         mutex_.Await(absl::Condition(this, &ColumnWorker::HasWork));
@@ -92,7 +98,8 @@ class Precomputer::ColumnWorker {
     }
   }
 
-  absl::Status Encode(const ColumnCopy& column) const {
+  absl::Status Encode(const Column& next) const {
+    const ColumnCopy& column = next.copy;
     const Digest& key = job_.keys[column.index()];
     const ColumnInput input = column.input();
     const absl::StatusOr<EncodedColumn> encoded = job_.codec->encoder->EncodeColumn(input, pool_);
@@ -103,8 +110,10 @@ class Precomputer::ColumnWorker {
     ASSIGN_OR_RETURN(ColumnWriter writer,
                      ColumnWriter::Create(geometry_, input.shape.tokens, job_.codec->info(),
                                           fingerprint_, key, job_.codec->profile_digest()));
-    for (const std::vector<std::string>& layer : encoded->planes) {
-      RETURN_IF_ERROR(writer.AppendLayer(layer));
+    const std::span<const uint16_t> active(next.active_blocks);
+    for (size_t layer = 0; layer < encoded->planes.size(); ++layer) {
+      RETURN_IF_ERROR(writer.AppendLayer(
+          encoded->planes[layer], active.subspan(layer * geometry_.kv_heads, geometry_.kv_heads)));
     }
     if (encoded->needs_streamed_base()) writer.NeedsStreamedBase();
     ASSIGN_OR_RETURN(const std::string blob, writer.Finish());
@@ -134,7 +143,7 @@ class Precomputer::ColumnWorker {
   const KvGeometry geometry_;
   const Job& job_;
   absl::Mutex mutex_;
-  std::optional<ColumnCopy> next_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Column> next_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
@@ -396,14 +405,16 @@ absl::Status Precomputer::PrefillMissing(Job* job, std::vector<bool> stored, uin
       const double left = walked == 0 ? 0 : elapsed / walked * (end - begin - done);
       Report(job, std::min(total, reused + fresh + (stored[t] ? 0 : done)), left);
     };
+    std::vector<uint16_t> active_blocks;
     status = prefiller_->Prefill(std::span(job->tokens).subspan(begin, n), &cache, job->cancel,
-                                 progress);
+                                 progress, &active_blocks);
     if (!status.ok()) break;
     if (stored[t]) continue;
     progress(n);
     fresh += n;
     absl::StatusOr<ColumnCopy> column = ColumnCopy::Of(cache, job->tokens, t);
-    status = column.ok() ? worker.Hand(*std::move(column)) : column.status();
+    status =
+        column.ok() ? worker.Hand(*std::move(column), std::move(active_blocks)) : column.status();
   }
   // Also after an error: the column that is being encoded is worth keeping.
   const absl::Status written = worker.Finish();

@@ -40,9 +40,12 @@ class Prefiller {
 
   // Called by one thread only. Runs tokens at positions [cache->tokens(), + size) and extends the
   // cache; progress(tokens done of this call) between steps. Cancelled leaves the cache as it was.
+  // active_blocks becomes [layers][kv_heads], the key blocks that hold 98 % of the tokens'
+  // attention (Decoder::Prefill); 0: not measured.
   virtual absl::Status Prefill(std::span<const int32_t> tokens, KvCache* cache,
                                const CancelToken& cancel,
-                               const std::function<void(uint32_t)>& progress) = 0;
+                               const std::function<void(uint32_t)>& progress,
+                               std::vector<uint16_t>* active_blocks) = 0;
 };
 
 }  // namespace sparkv

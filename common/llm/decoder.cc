@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/llm/dense_forward.h"
@@ -11,6 +12,7 @@
 #include "common/llm/small_forward.h"
 #include "common/llm/token_rows.h"
 #include "common/llm/weights.h"
+#include "kernels/block_attention.h"
 
 namespace sparkv {
 namespace {
@@ -38,8 +40,10 @@ class CacheRollback {
 }  // namespace
 
 struct Decoder::Impl {
-  Impl(const Model& model, int threads)
-      : context(model.config(), model.weights(), threads), dense(&context), small(&context) {}
+  Impl(const Model& model, int threads, const AttentionOptions& attention)
+      : context(model.config(), model.weights(), threads),
+        dense(&context, attention),
+        small(&context) {}
 
   ForwardContext context;
   DenseForward dense;
@@ -50,11 +54,16 @@ struct Decoder::Impl {
 Decoder::Decoder(std::shared_ptr<const Model> model, const DecoderOptions& options)
     : model_(std::move(model)),
       options_(options),
-      impl_(std::make_unique<Impl>(*model_, Threads(options.threads))) {
+      impl_(std::make_unique<Impl>(*model_, Threads(options.threads), options.attention)) {
   options_.step_tokens = std::clamp(options_.step_tokens, 1u, kColumnTokens);
 }
 
 Decoder::~Decoder() = default;
+
+int Decoder::threads() const { return impl_->context.team.threads(); }
+void Decoder::set_dense_from(uint32_t position) { impl_->dense.set_dense_from(position); }
+
+const AttentionWork& Decoder::attention_work() const { return impl_->dense.work(); }
 
 uint32_t Decoder::StepRows(uint32_t history) const {
   constexpr double kOperations = 8e9;
@@ -62,7 +71,9 @@ uint32_t Decoder::StepRows(uint32_t history) const {
   const double q = double{1} * c.heads * c.head_dim, kv = double{1} * c.kv_heads * c.head_dim;
   const double weights = c.d_model * (2 * q + 2 * kv + 3.0 * c.d_ff);
   const double rows = kOperations / (2 * weights + 4 * q * history);
-  return static_cast<uint32_t>(std::clamp<double>(rows, kDenseRows, kColumnTokens));
+  // A selection serves a whole query block.
+  const uint32_t least = options_.attention.sparse ? kernels::kQueryBlock : kDenseRows;
+  return static_cast<uint32_t>(std::clamp<double>(rows, least, kColumnTokens));
 }
 
 absl::Status Decoder::Check(uint32_t layer, uint32_t begin, uint32_t n,
@@ -135,12 +146,19 @@ absl::Status Decoder::Logits(const float* hidden, uint32_t rows, float* logits) 
 
 absl::Status Decoder::RunLayers(uint32_t begin, uint32_t n, KvCache* cache, bool last_row,
                                 const CancelToken& cancel,
-                                const std::function<void(uint32_t)>& layer_done) {
+                                const std::function<void(uint32_t)>& layer_done,
+                                std::vector<ActiveBlocksSum>* measured) {
   const ModelConfig& c = model_->config();
   const uint32_t step = std::min(options_.step_tokens, StepRows(begin + n));
   if (n < kDenseRows && step >= n)
     return impl_->small.AllLayers(impl_->hidden.data(), begin, n, cache, cancel);
+  absl::Cleanup no_more = [this] { impl_->dense.set_measured(nullptr); };
+  std::vector<ActiveBlocksSum> of_layer;
   for (uint32_t layer = 0; layer < c.layers; ++layer) {
+    if (measured != nullptr) {
+      of_layer.assign(c.kv_heads, {});
+      impl_->dense.set_measured(&of_layer);
+    }
     uint32_t known = 0;  // K, V rows of this layer that the last step has read already
     for (uint32_t done = 0; done < n; done += step) {
       RETURN_IF_ERROR(cancel.Check());
@@ -157,6 +175,11 @@ absl::Status Decoder::RunLayers(uint32_t begin, uint32_t n, KvCache* cache, bool
         known = begin + done + rows;
       }
     }
+    for (uint32_t h = 0; measured != nullptr && h < c.kv_heads; ++h) {
+      ActiveBlocksSum& sum = (*measured)[layer * c.kv_heads + h];
+      sum.blocks += of_layer[h].blocks;
+      sum.samples += of_layer[h].samples;
+    }
     layer_done(layer + 1);
   }
   return absl::OkStatus();
@@ -164,7 +187,8 @@ absl::Status Decoder::RunLayers(uint32_t begin, uint32_t n, KvCache* cache, bool
 
 absl::Status Decoder::Prefill(std::span<const int32_t> tokens, KvCache* cache, float* logits,
                               const CancelToken& cancel,
-                              const std::function<void(uint32_t)>& progress) {
+                              const std::function<void(uint32_t)>& progress,
+                              std::vector<uint16_t>* active_blocks) {
   const ModelConfig& c = model_->config();
   const uint32_t begin = cache->tokens();
   if (tokens.empty())
@@ -177,6 +201,8 @@ absl::Status Decoder::Prefill(std::span<const int32_t> tokens, KvCache* cache, f
   CacheRollback rollback(cache);
   RETURN_IF_ERROR(cache->Extend(begin + total));
   RETURN_IF_ERROR(Check(0, begin, total, *cache));
+  std::vector<ActiveBlocksSum> measured(active_blocks == nullptr ? 0
+                                                                 : size_t{c.layers} * c.kv_heads);
   // Layer by layer over a column's worth of rows, so that each layer's weights are expanded once
   // per column.
   for (uint32_t done = 0; done < total; done += kColumnTokens) {
@@ -184,17 +210,22 @@ absl::Status Decoder::Prefill(std::span<const int32_t> tokens, KvCache* cache, f
     impl_->hidden.resize(size_t{n} * c.d_model);
     RETURN_IF_ERROR(cancel.Check());
     RETURN_IF_ERROR(Embed(tokens.subspan(done, n), impl_->hidden.data()));
-    RETURN_IF_ERROR(RunLayers(begin + done, n, cache, logits != nullptr && done + n == total,
-                              cancel, [&](uint32_t layers) {
-                                if (progress)
-                                  progress(done +
-                                           static_cast<uint32_t>(uint64_t{n} * layers / c.layers));
-                              }));
+    RETURN_IF_ERROR(RunLayers(
+        begin + done, n, cache, logits != nullptr && done + n == total, cancel,
+        [&](uint32_t layers) {
+          if (progress) progress(done + static_cast<uint32_t>(uint64_t{n} * layers / c.layers));
+        },
+        active_blocks == nullptr ? nullptr : &measured));
     if (done + n == total && logits != nullptr) {
       RETURN_IF_ERROR(Logits(&impl_->hidden[size_t{n - 1} * c.d_model], 1, logits));
     }
   }
   RETURN_IF_ERROR(cancel.Check());
+  if (active_blocks != nullptr) {
+    active_blocks->clear();
+    for (const ActiveBlocksSum& sum : measured)
+      active_blocks->push_back(static_cast<uint16_t>(std::min<uint32_t>(sum.Mean(), UINT16_MAX)));
+  }
   rollback.Keep();
   return absl::OkStatus();
 }

@@ -6,11 +6,11 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/status.h"
 #include "common/llm/torch_math.h"
 #include "kernels/cpu_features.h"
 #include "kernels/half.h"
-#include "kernels/prefill_attention.h"
 #include "kernels/row_ops.h"
 
 namespace sparkv {
@@ -19,6 +19,9 @@ namespace {
 constexpr size_t kTilesPerThread = 4;
 constexpr size_t kUnitsPerThread = 6;  // of attention: enough to balance the threads
 constexpr size_t kMinAttentionRows = 16;
+constexpr size_t kMaxAttentionRows = 192;  // keeps the scores of a unit in the L2 cache
+constexpr size_t kMicroRows = 6;           // units of whole steps of the micro-kernel
+constexpr uint32_t kMinSparseKeys = 1024;  // below, hardly a block can be left out
 constexpr size_t kRowGrain = 8;
 
 void Resize(std::vector<float>* v, size_t n) {
@@ -27,8 +30,8 @@ void Resize(std::vector<float>* v, size_t n) {
 
 }  // namespace
 
-DenseForward::DenseForward(ForwardContext* context)
-    : context_(*context), panels_(kernels::HasAvx2()) {}
+DenseForward::DenseForward(ForwardContext* context, const AttentionOptions& attention)
+    : context_(*context), attention_(attention), panels_(kernels::HasAvx2() || attention.sparse) {}
 
 absl::Status DenseForward::Multiply(std::initializer_list<const Matrix*> stack, const float* x,
                                     size_t ldx, uint32_t n, float* y, size_t ldy, bool accumulate) {
@@ -166,6 +169,11 @@ void DenseForward::ReadKv(uint32_t layer, uint32_t begin, uint32_t end, const Kv
       if (!panels_) continue;
       if (side == KvSide::kK) {
         kernels::PackKeys(out, high - low, dim, low, data_of_head);
+        if (attention_.sparse) {  // `begin` begins a page then
+          const size_t block = size_t{head} * (kv_capacity_ / kPageTokens) + page;
+          key_similarity_[block] =
+              kernels::PoolRows(out, dim, high - low, dim, &key_mean_[block * dim]);
+        }
       } else {
         kernels::PackValues(out, high - low, dim, low, kv_capacity_, data_of_head);
       }
@@ -187,6 +195,10 @@ absl::Status DenseForward::ReserveKv(uint32_t keys) {
   };
   k_ = allocate(c.kv_heads * k_stride_);
   v_ = allocate(c.kv_heads * v_stride_);
+  if (attention_.sparse) {
+    key_similarity_.resize(size_t{c.kv_heads} * kv_capacity_ / kPageTokens);
+    key_mean_.resize(key_similarity_.size() * c.head_dim);
+  }
   if (k_ != nullptr && v_ != nullptr) return absl::OkStatus();
   kv_capacity_ = 0;
   return absl::ResourceExhaustedError(
@@ -212,36 +224,106 @@ absl::Status DenseForward::CausalAttention(uint32_t begin, uint32_t n, size_t ld
                                         .scale = scale},
                                        attended_.data(), ld_attended);
   }
-  const auto members = static_cast<size_t>(context_.team.threads());
-  const size_t even = n * c.kv_heads / (kUnitsPerThread * members);
-  const size_t rows =
-      std::clamp<size_t>(even, std::min<size_t>(n, kMinAttentionRows),
-                         std::max(kMinAttentionRows, kernels::PrefillAttentionRows(group)));
-  const size_t blocks = (n + rows - 1) / rows, units = blocks * c.kv_heads;
-  scratch_.resize(members);
-  for (std::vector<float>& scratch : scratch_) {
-    Resize(&scratch, kernels::PrefillAttentionScratchFloats(rows, group, dim));
+  kernels::BlockAttentionArgs args;
+  args.kv.kv_heads = c.kv_heads;
+  args.kv.dim = dim;
+  args.q = q_.data();
+  args.q_head_stride = n * dim;
+  args.q_row_stride = dim;
+  args.heads = c.heads;
+  args.rows = n;
+  args.begin = begin;
+  args.scale = scale;
+  args.out = attended_.data();
+  args.out_head_stride = dim;
+  args.out_row_stride = ld_attended;
+  if (measured_ != nullptr) MeasureActiveBlocks(args);
+  if (Sparse(begin, n)) {
+    const absl::Time start = absl::Now();
+    Select(args);
+    args.lists = selected_.lists();
+    args.skip_below = attention_.skip_below;
+    work_.select_s += absl::ToDoubleSeconds(absl::Now() - start);
   }
+  const absl::Time start = absl::Now();
+  PanelAttention(args);
+  work_.attend_s += absl::ToDoubleSeconds(absl::Now() - start);
+  return absl::OkStatus();
+}
+
+bool DenseForward::Sparse(uint32_t begin, uint32_t n) const {
+  return attention_.sparse && begin + n >= kMinSparseKeys && begin + n <= dense_from_;
+}
+
+void DenseForward::Select(const kernels::BlockAttentionArgs& args) {
+  const size_t blocks = args.query_blocks(), lists = args.heads * blocks;
+  const kernels::PooledKeys keys = {key_mean_.data(), key_similarity_.data(),
+                                    kv_capacity_ / kPageTokens};
+  of_list_.resize(std::max(of_list_.size(), lists));
+  context_.team.ParallelFor(lists, 1, [&](size_t from, size_t to) {
+    for (size_t list = from; list < to; ++list) {
+      of_list_[list].clear();
+      kernels::SelectBlocksOf(args, keys, {attention_.tau, attention_.theta}, list / blocks,
+                              list % blocks, &of_list_[list]);
+    }
+  });
+  selected_.begin.assign(1, 0);
+  selected_.blocks.clear();
+  for (size_t list = 0; list < lists; ++list) {
+    selected_.blocks.insert(selected_.blocks.end(), of_list_[list].begin(), of_list_[list].end());
+    selected_.begin.push_back(static_cast<uint32_t>(selected_.blocks.size()));
+  }
+}
+
+void DenseForward::MeasureActiveBlocks(const kernels::BlockAttentionArgs& args) {
+  const size_t blocks = args.query_blocks(), group = context_.group();
+  std::vector<size_t> active(args.heads * blocks);
+  scratch_.resize(static_cast<size_t>(context_.team.threads()));
+  for (std::vector<float>& scratch : scratch_)
+    Resize(&scratch, kernels::ActiveBlocksScratchFloats(args));
+  std::atomic<size_t> next{0};
+  context_.team.Run([&](int member) {
+    for (size_t i = next++; i < active.size(); i = next++) {
+      active[i] = kernels::ActiveBlocks(args, Panels(), i / blocks, i % blocks, kMeasuredMass,
+                                        scratch_[static_cast<size_t>(member)].data());
+    }
+  });
+  for (size_t i = 0; i < active.size(); ++i) {
+    ActiveBlocksSum& sum = (*measured_)[i / blocks / group];
+    sum.blocks += active[i];
+    ++sum.samples;
+  }
+}
+
+void DenseForward::PanelAttention(kernels::BlockAttentionArgs args) {
+  const auto members = static_cast<size_t>(context_.team.threads());
+  const bool dense = args.lists.begin == nullptr;
+  const size_t n = args.rows, even = n * args.heads / (kUnitsPerThread * members);
+  size_t rows = kernels::kQueryBlock;
+  if (dense) {
+    rows = std::clamp<size_t>(even, std::min(n, kMinAttentionRows), kMaxAttentionRows);
+    rows = (rows + kMicroRows - 1) / kMicroRows * kMicroRows;
+  }
+  const size_t blocks = (n + rows - 1) / rows, units = blocks * args.heads;
+  scratch_.resize(members);
+  for (std::vector<float>& scratch : scratch_)
+    Resize(&scratch, kernels::PanelAttentionScratchFloats(args, rows));
   // The latest rows see the most keys: they go first, and each thread takes the next unit when it
-  // is done.
+  // is done. Heads of a group follow one another, for their panels are the same.
   std::atomic<size_t> next{0};
   context_.team.Run([&](int member) {
     for (size_t unit = next++; unit < units; unit = next++) {
-      const size_t head = unit % c.kv_heads, first = (blocks - 1 - unit / c.kv_heads) * rows;
-      const kernels::PrefillAttentionArgs args = {.q = &q_[head * n * group * dim],
-                                                  .k = k_.get() + head * k_stride_,
-                                                  .v = v_.get() + head * v_stride_,
-                                                  .capacity = kv_capacity_,
-                                                  .group = group,
-                                                  .dim = dim,
-                                                  .begin = begin,
-                                                  .scale = scale};
-      kernels::PrefillAttention(args, first, std::min<size_t>(n, first + rows),
-                                scratch_[static_cast<size_t>(member)].data(),
-                                &attended_[head * group * dim], ld_attended);
+      const size_t first = (blocks - 1 - unit / args.heads) * rows;
+      kernels::PanelAttention(args, Panels(), unit % args.heads, first, std::min(n, first + rows),
+                              scratch_[static_cast<size_t>(member)].data());
     }
   });
-  return absl::OkStatus();
+  for (size_t first = 0; first < n; first += kernels::kQueryBlock) {
+    const size_t last = std::min(n, first + kernels::kQueryBlock);
+    work_.seen += args.heads * ((args.begin + last - 1) / kernels::kKeyBlock + 1);
+    if (dense) work_.visited += args.heads * ((args.begin + last - 1) / kernels::kKeyBlock + 1);
+  }
+  if (!dense) work_.visited += selected_.blocks.size();
 }
 
 absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin, uint32_t n,
@@ -256,7 +338,7 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
   Norm(hidden, n, w.attention_norm);
   RETURN_IF_ERROR(Multiply({&w.q}, normed_.data(), ldx, n, wide_.data(), q, false));
 
-  // Query rows go by KV head, [kv_heads][n][group][dim].
+  // Query rows go by head, [heads][n][dim]; for LibTorch by KV head, [kv_heads][n][group][dim].
   Resize(&q_, n * q);
   context_.rope.Reserve(begin + n);
   context_.team.ParallelFor(n, kRowGrain, [&](size_t from, size_t to) {
@@ -266,8 +348,8 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
       for (size_t h = 0; h < c.heads; ++h) {
         float* head = row + h * dim;
         context_.rope.Apply(begin + static_cast<uint32_t>(r), head);
-        std::memcpy(&q_[((h / group * n + r) * group + h % group) * dim], head,
-                    dim * sizeof(float));
+        const size_t row_of_q = panels_ ? h * n + r : (h / group * n + r) * group + h % group;
+        std::memcpy(&q_[row_of_q * dim], head, dim * sizeof(float));
       }
     }
   });
@@ -277,8 +359,8 @@ absl::Status DenseForward::Attend(uint32_t layer, float* hidden, uint32_t begin,
     RETURN_IF_ERROR(ReserveKv(keys));
     known = 0;  // the rows are gone
   }
-  // Panels are written whole.
-  ReadKv(layer, known / kernels::kKeyPanel * kernels::kKeyPanel, keys, cache);
+  // Panels and pooled blocks are written whole.
+  ReadKv(layer, known / kPageTokens * kPageTokens, keys, cache);
   Resize(&attended_, n * ld_attended);
   RETURN_IF_ERROR(CausalAttention(begin, n, ld_attended));
   RETURN_IF_ERROR(Multiply({&w.o}, attended_.data(), ld_attended, n, hidden, d, true));

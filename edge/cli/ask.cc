@@ -21,6 +21,7 @@
 #include "edge/cli/input.h"
 #include "edge/cli/json_output.h"
 #include "edge/cli/progress.h"
+#include "edge/policy_name.h"
 #include "edge/cli/timeline.h"
 
 namespace sparkv::cli {
@@ -46,11 +47,6 @@ struct AskOptions {
   std::string session;
 };
 
-const std::map<std::string, v1::Policy> kPolicies = {{"sparkv", v1::POLICY_SPARKV},
-                                                     {"stream", v1::POLICY_STREAM},
-                                                     {"local", v1::POLICY_LOCAL},
-                                                     {"cake", v1::POLICY_CAKE}};
-
 // CLI11 would take -1 and what is too large for 2^64 - 1.
 const CLI::Validator kUnsigned(
     [](const std::string& text) {
@@ -62,8 +58,8 @@ const CLI::Validator kUnsigned(
     "UINT");
 
 void AddGenerateOptions(CLI::App* command, AskOptions* o) {
-  command->add_option("--policy", o->policy, "sparkv, stream, local or cake; default: the daemon's")
-      ->check(CLI::IsMember({"sparkv", "stream", "local", "cake"}));
+  command->add_option("--policy", o->policy, PolicyNames() + "; default: the daemon's")
+      ->check(CLI::IsMember(AllPolicyNames()));
   command->add_option("--level", o->level,
                       "codec level of streamed blocks; 0: the daemon's default");
   command->add_option("--slo-ms", o->slo_ms,
@@ -101,7 +97,7 @@ void FillRequest(const AskOptions& o, v1::GenerateRequest* request) {
   sampling->set_seed(o.seed);
   for (const std::string& stop : o.stop) request->add_stop(stop);
   request->set_logprobs(o.logprobs);
-  if (!o.policy.empty()) request->set_policy(kPolicies.at(o.policy));
+  if (!o.policy.empty()) request->set_policy(*PolicyOfName(o.policy));
   request->set_level(o.level);
   request->set_slo_ms(o.slo_ms);
   request->set_ignore_eos(o.ignore_eos);

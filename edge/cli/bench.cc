@@ -92,11 +92,38 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
     command->add_option("--sizes", options->sizes, "context sizes in tokens")
         ->check(CLI::Range(16u, 1u << 20));
   };
+  const auto run = [options, status](absl::Status (*command)(const BenchOptions&, FigureFile*)) {
+    FigureFile figures;
+    if (!options->json.empty()) *status = CheckOutputPath("--json", options->json, {});
+    if (!status->ok()) return;
+    *status = command(*options, &figures);
+    // What was measured before a failure is kept.
+    if (!options->json.empty() && !figures.figures().empty()) {
+      const absl::Status written = figures.Write(options->json);
+      if (status->ok()) *status = written;
+    }
+  };
   CLI::App* prefill =
       bench->add_subcommand("prefill", "Local prefill and decode against llama.cpp");
   common(prefill);
   prefill->add_option("--peer-python", options->peer_python,
                       "a Python with llama-cpp-python (scripts/peer_venv.sh); empty: no peer");
+  CLI::App* attention = bench->add_subcommand(
+      "attention",
+      "Sparse prefill against dense: key blocks visited, time, and what the model says");
+  common(attention);
+  attention->add_option("--tau", options->taus, "shares of the pooled attention that are visited")
+      ->check(CLI::Range(0.0, 1.0));
+  attention
+      ->add_option("--theta", options->thetas,
+                   "self-similarity from which a block is represented by its mean")
+      ->check(CLI::Range(-1.0, 2.0));
+  attention
+      ->add_option("--skip-below", options->skips,
+                   "values of a key block are left out for rows whose scores are so far below "
+                   "their largest, 0: never")
+      ->check(CLI::Range(0.0, 1000.0));
+  attention->callback([run] { run(&RunBenchAttention); });
   CLI::App* load = bench->add_subcommand("load", "TTFT of every policy over a shaped link");
   common(load);
   load->add_option("--rtt-ms", options->rtt_ms, "round-trip time of the shaped link")
@@ -109,17 +136,6 @@ void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status
   load->add_option("--profile", options->profiles,
                    "the server's codec profiles; none: those of deploy/profiles");
 
-  const auto run = [options, status](absl::Status (*command)(const BenchOptions&, FigureFile*)) {
-    FigureFile figures;
-    if (!options->json.empty()) *status = CheckOutputPath("--json", options->json, {});
-    if (!status->ok()) return;
-    *status = command(*options, &figures);
-    // What was measured before a failure is kept.
-    if (!options->json.empty() && !figures.figures().empty()) {
-      const absl::Status written = figures.Write(options->json);
-      if (status->ok()) *status = written;
-    }
-  };
   prefill->callback([run] { run(&RunBenchPrefill); });
   CLI::App* codec = bench->add_subcommand(
       "codec",

@@ -1,4 +1,4 @@
-// `sparkv bench prefill|load|codec`: figures beside a peer's, measured in the same run.
+// `sparkv bench prefill|attention|load|codec`: figures beside a peer's, measured in the same run.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -32,6 +32,7 @@ struct BenchOptions {
   std::vector<std::string> profiles;  // codec profiles; empty: those of deploy/profiles
   std::string codec;                  // load: of the contexts; empty: the server's default
   std::string part = "all";           // codec: quality, speed or all
+  std::vector<double> taus, thetas, skips;  // attention: settings of sparge; empty: the defaults
 };
 
 // A file of options.profiles, or of the repository's deploy/profiles, that is for the model.
@@ -49,6 +50,7 @@ absl::StatusOr<std::vector<BenchProfile>> BenchProfiles(const BenchOptions& opti
 void AddBenchCommands(CLI::App* app, BenchOptions* options, absl::Status* status);
 
 absl::Status RunBenchPrefill(const BenchOptions& options, FigureFile* figures);
+absl::Status RunBenchAttention(const BenchOptions& options, FigureFile* figures);
 absl::Status RunBenchLoad(const BenchOptions& options, FigureFile* figures);
 absl::Status RunBenchCodec(const BenchOptions& options, FigureFile* figures);
 

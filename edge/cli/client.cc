@@ -45,6 +45,10 @@ void AddClientOptions(CLI::App* command, ClientOptions* options) {
       ->capture_default_str();
   command->add_option("--threads", options->threads, "with --local: CPU threads, 0: all cores")
       ->check(CLI::Range(0, 1024));
+  command
+      ->add_option("--attention", options->attention,
+                   "with --local, of a context's tokens: dense or sparge[:TAU]")
+      ->capture_default_str();
   command->add_option("--kv-budget", options->kv_budget, "with --local: KV memory")
       ->capture_default_str();
 }
@@ -65,6 +69,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& option
     config.session.policy = v1::POLICY_LOCAL;
     config.session.kv_dtype = options.kv_dtype == "f32" ? KvDtype::kF32 : KvDtype::kF16;
     config.session.decoder.threads = options.threads;
+    ASSIGN_OR_RETURN(config.session.decoder.attention, ParseAttention(options.attention));
     ASSIGN_OR_RETURN(config.session.kv_budget_bytes, ParseBytes(options.kv_budget));
     // Before the daemon's threads, which inherit the blocked signals.
     client->watch_ =

@@ -22,6 +22,7 @@ struct ClientOptions {
   std::string model;
   std::string data_dir;  // empty: a temporary one
   std::string kv_dtype = "f16";
+  std::string attention = "dense";
   int threads = 0;
   std::string kv_budget = "1GiB";
 };

@@ -11,6 +11,7 @@
 #include "edge/cli/exit_code.h"
 #include "edge/cli/json_output.h"
 #include "edge/cli/progress.h"
+#include "edge/policy_name.h"
 #include "edge/cli/timeline.h"
 
 namespace sparkv::cli {
@@ -34,10 +35,7 @@ absl::Status Load(const LoadOptions& o) {
   RETURN_IF_ERROR(CheckUtf8(request));
   request.set_level(o.level);
   request.set_drop_loaded(o.drop_loaded);
-  if (o.policy == "sparkv") request.set_policy(v1::POLICY_SPARKV);
-  if (o.policy == "stream") request.set_policy(v1::POLICY_STREAM);
-  if (o.policy == "local") request.set_policy(v1::POLICY_LOCAL);
-  if (o.policy == "cake") request.set_policy(v1::POLICY_CAKE);
+  request.set_policy(PolicyOfName(o.policy).value_or(v1::POLICY_UNSPECIFIED));
   auto reader = client->stub()->Load(&context, request);
   v1::LoadResponse response;
   v1::GenerateResponse::Result result;
@@ -129,8 +127,8 @@ void AddDaemonCommands(CLI::App* app, int* exit_code) {
   load->add_option("context", load_options->context, "id, unique prefix of it, or name")
       ->required();
   load->add_option("--policy", load_options->policy,
-                   "sparkv, stream, local or cake; default: the daemon's")
-      ->check(CLI::IsMember({"sparkv", "stream", "local", "cake"}));
+                   PolicyNames() + "; default: the daemon's")
+      ->check(CLI::IsMember(AllPolicyNames()));
   load->add_option("--level", load_options->level,
                    "codec level of streamed blocks; 0: the daemon's default");
   load->add_flag("--drop-loaded", load_options->drop_loaded,

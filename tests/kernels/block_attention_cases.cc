@@ -67,8 +67,8 @@ std::vector<BlockAttentionCase> BlockAttentionCases(size_t max_work) {
   }
   for (const ListKind lists :
        {ListKind::kAll, ListKind::kRandom, ListKind::kSparse, ListKind::kSomeEmpty}) {
-    for (const size_t begin : {0, 64, 130, 700}) {
-      for (const size_t rows : {1, 64, 128, 200, 300}) {
+    for (const size_t begin : {0, 64, 330}) {
+      for (const size_t rows : {1, 128, 270}) {
         all.push_back(
             {.kv_heads = 2, .group = 3, .rows = rows, .begin = begin, .lists = lists, .spare = 70});
       }

@@ -1,10 +1,15 @@
 #include "kernels/block_attention.h"
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "kernels/panel_attention.h"
 #include "tests/catch.h"
 #include "tests/kernels/block_attention_cases.h"
 
@@ -16,6 +21,77 @@ TEST_CASE("the scalar twin of block attention follows the definition") {
     INFO(c.Name());
     REQUIRE(BlockSparseAttentionScalar(p.args()).ok());
     REQUIRE(p.Mismatch(1e-5) == "");
+  }
+}
+
+TEST_CASE("block attention follows the definition over dense and listed blocks") {
+  for (const BlockAttentionCase& c : BlockAttentionCases()) {
+    BlockAttentionProblem p(c);
+    INFO(c.Name());
+    REQUIRE(BlockSparseAttention(p.args()).ok());
+    // f32 sums; scores of hundreds (spread 12) lose digits in the exponent.
+    REQUIRE(p.Mismatch(c.spread > 4 ? 2e-3 : 4e-5) == "");
+  }
+}
+
+TEST_CASE("paged decode follows the definition over dense and listed pages") {
+  for (const BlockAttentionCase& c : DecodeAttentionCases()) {
+    BlockAttentionProblem p(c);
+    INFO(c.Name());
+    REQUIRE(PagedDecodeAttention(p.args()).ok());
+    REQUIRE(p.Mismatch(c.spread > 4 ? 2e-3 : 4e-5) == "");
+  }
+}
+
+TEST_CASE("paged decode takes 64 rows, and no more") {
+  BlockAttentionProblem p({.rows = 65});
+  const absl::Status status = PagedDecodeAttention(p.args());
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK(std::string(status.message()).find("rows is 65, at most 64") != std::string::npos);
+}
+
+TEST_CASE("attention writes log-sums and masses only where they are wanted, with the same bits") {
+  for (const ListKind lists : {ListKind::kDense, ListKind::kRandom}) {
+    BlockAttentionProblem with({.group = 3, .rows = 60, .begin = 700, .lists = lists});
+    BlockAttentionProblem without(with.problem());
+    without.args().log_sum = without.args().mass = nullptr;
+    REQUIRE(BlockSparseAttention(with.args()).ok());
+    REQUIRE(BlockSparseAttention(without.args()).ok());
+    const size_t floats = 60 * 3 * 64;
+    CHECK(std::equal(with.args().out, with.args().out + floats, without.args().out));
+    CHECK(without.Mismatch(4e-5) == "");
+    without.ClearOutputs();
+    REQUIRE(PagedDecodeAttention(without.args()).ok());
+    CHECK(without.Mismatch(4e-5) == "");
+  }
+}
+
+TEST_CASE("attention has the same bits however its units are run") {
+  // Backwards, and in two threads that take turns.
+  const RunUnits backwards = [](size_t units, const std::function<void(size_t)>& fn) {
+    for (size_t i = units; i-- > 0;) fn(i);
+  };
+  const RunUnits threads = [](size_t units, const std::function<void(size_t)>& fn) {
+    const auto every_other = [&](size_t from) {
+      for (size_t i = from; i < units; i += 2) fn(i);
+    };
+    std::thread other(every_other, 1);
+    every_other(0);
+    other.join();
+  };
+  for (const ListKind lists : {ListKind::kDense, ListKind::kRandom}) {
+    for (const auto& [op, rows] : {std::pair{&BlockSparseAttention, size_t{290}},
+                                   std::pair{&PagedDecodeAttention, size_t{33}}}) {
+      const BlockAttentionCase c = {
+          .kv_heads = 2, .group = 3, .rows = rows, .begin = 1200, .lists = lists};
+      BlockAttentionProblem one(c);
+      REQUIRE(op(one.args(), nullptr).ok());
+      for (const RunUnits& run : {backwards, threads}) {
+        BlockAttentionProblem two(c);
+        REQUIRE(op(two.args(), run).ok());
+        CHECK(std::equal(one.args().out, one.args().out + rows * 6 * 64, two.args().out));
+      }
+    }
   }
 }
 
@@ -106,6 +182,8 @@ TEST_CASE("no rows need no memory") {
   args.kv = {.kv_heads = 1, .dim = 64, .head_stride = 64 * 64};
   args.heads = 1;
   CHECK(BlockSparseAttentionScalar(args).ok());
+  CHECK(BlockSparseAttention(args).ok());
+  CHECK(PagedDecodeAttention(args).ok());
 }
 
 TEST_CASE("the answers of the attention cases tell right from wrong") {

@@ -36,7 +36,8 @@ class FakePrefiller : public Prefiller {
     return ids;
   }
   absl::Status Prefill(std::span<const int32_t> tokens, KvCache* cache, const CancelToken& cancel,
-                       const std::function<void(uint32_t)>& progress) override {
+                       const std::function<void(uint32_t)>& progress,
+                       std::vector<uint16_t>* active_blocks) override {
     const uint32_t begin = cache->tokens();
     if (on_prefill) on_prefill(begin);
     while (until_cancelled && !cancel.cancelled()) std::this_thread::yield();
@@ -67,8 +68,17 @@ class FakePrefiller : public Prefiller {
       }
     }
     prefilled += static_cast<uint32_t>(tokens.size());
+    *active_blocks = ActiveBlocks(begin);
     progress(static_cast<uint32_t>(tokens.size()));
     return absl::OkStatus();
+  }
+
+  // Of the tokens from `begin` on: [layers][kv_heads], all different within a context.
+  std::vector<uint16_t> ActiveBlocks(uint32_t begin) const {
+    std::vector<uint16_t> blocks;
+    for (uint32_t i = 0; i < geometry_.layers * geometry_.kv_heads; ++i)
+      blocks.push_back(static_cast<uint16_t>(begin / kPageTokens * 7 + i + 1));
+    return blocks;
   }
 
   std::function<void(uint32_t)>
@@ -107,7 +117,10 @@ inline KvCache ExpectedKv(const std::vector<int32_t>& tokens,
   FakePrefiller fake(geometry);
   auto pool = KvPagePool::Create(geometry, uint64_t{1} << 25).value();
   KvCache cache(pool);
-  REQUIRE(fake.Prefill(tokens, &cache, {}, [](uint32_t) {}).ok());
+  std::vector<uint16_t> active_blocks;
+  REQUIRE(fake.Prefill(
+                  tokens, &cache, {}, [](uint32_t) {}, &active_blocks)
+              .ok());
   return cache;
 }
 

@@ -173,6 +173,23 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("The active blocks that a prefill measures are in the manifest, column by column") {
+  TempFolder folder;
+  auto store = OpenStore(folder.path());
+  FakePrefiller fake;
+  Precomputer precomputer(store.get(), &fake, &Codecs(), {});
+  const auto record = precomputer.Run({TestTokens(9, 2500), "f16", ""}, kGoOn);
+  REQUIRE_OK(record);
+  const auto reader = store->OpenContext(record->id);
+  REQUIRE_OK(reader);
+  const Manifest& m = (*reader)->manifest();
+  REQUIRE(m.columns.size() == 3);
+  for (uint32_t t = 0; t < 3; ++t) {
+    const std::vector<uint16_t> want = fake.ActiveBlocks(t * kColumnTokens);
+    CHECK(m.columns[t].active_blocks == std::vector<uint32_t>(want.begin(), want.end()));
+  }
+}
+
 TEST_CASE("A context that extends a stored one computes only its own columns") {
   TempFolder folder;
   auto store = OpenStore(folder.path());

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "kernels/cpu_features.h"
 #include "tests/catch.h"
 #include "tests/common/llm/engine_testing.h"
 
@@ -73,6 +74,61 @@ TEST_CASE("prefill gives the same logits and cache for every step size and cut")
     REQUIRE(cache.tokens() == 200);
     REQUIRE(MaxDifference(logits, expected) <= kSame);
     REQUIRE(MaxDifference(AllRows(cache), AllRows(reference)) <= kSame);
+  }
+}
+
+TEST_CASE("sparse prefill is the dense one when all is visited, and near it when little is not") {
+  const auto model = Tiny("llama");
+  const std::vector<int32_t> ids = RandomIds(1500, 5);
+  Decoder dense(model, {.threads = 2});
+  const std::vector<float> expected = Fresh(&dense, ids);
+  const AttentionWork& all = dense.attention_work();
+  CHECK(all.visited == all.seen);
+  // A theta above 1 visits everything, whatever tau is.
+  Decoder full(model, {.threads = 2,
+                       .attention = {.sparse = true, .tau = 0.1f, .theta = 2, .skip_below = 0}});
+  REQUIRE(MaxDifference(Fresh(&full, ids), expected) <= kSame);
+  CHECK(full.attention_work().visited == full.attention_work().seen);
+
+  const AttentionOptions half = {.sparse = true, .tau = 0.5f, .theta = -1};
+  Decoder sparse(model, {.threads = 2, .attention = half});
+  const std::vector<float> some = Fresh(&sparse, ids);
+  CHECK(sparse.attention_work().visited < sparse.attention_work().seen);
+  CHECK(MaxDifference(some, expected) > kSame);
+  // The same bits for every number of threads.
+  for (const int threads : {1, 3, 5}) {
+    Decoder other(model, {.threads = threads, .attention = half});
+    CHECK(Fresh(&other, ids) == some);
+  }
+  // Rows of a question are dense.
+  Decoder question(model, {.threads = 2, .attention = half});
+  question.set_dense_from(0);
+  CHECK(Fresh(&question, ids) == expected);
+  CHECK(question.attention_work().visited == question.attention_work().seen);
+  question.set_dense_from(UINT32_MAX);
+  CHECK(Fresh(&question, ids) == some);
+}
+
+TEST_CASE("a prefill counts the active blocks of every layer but the last, which it does not run") {
+  const auto model = Tiny("llama");
+  const ModelConfig& c = model->config();
+  const std::vector<int32_t> ids = RandomIds(1300, 6);
+  std::vector<std::vector<uint16_t>> counts;
+  for (const int threads : {1, 2, 3}) {
+    Decoder decoder(model, {.threads = threads});
+    KvCache cache = MakeCache(*model, KvDtype::kF16);
+    std::vector<uint16_t> active;
+    REQUIRE_OK(decoder.Prefill(ids, &cache, nullptr, {}, nullptr, &active));
+    counts.push_back(active);
+  }
+  CHECK(counts[1] == counts[0]);
+  CHECK(counts[2] == counts[0]);
+  if (!kernels::HasAvx2()) return;  // LibTorch's products tell nothing of blocks
+  REQUIRE(counts[0].size() == size_t{c.layers} * c.kv_heads);
+  for (size_t i = 0; i < counts[0].size(); ++i) {
+    const bool last = i / c.kv_heads + 1 == c.layers;
+    CHECK((counts[0][i] == 0) == last);
+    CHECK(counts[0][i] <= 1300 / 64 + 1);
   }
 }
 
