@@ -224,7 +224,7 @@ void EmulatedBlock::WaitForCopies(unsigned left) {
   Copies& mine = copies_[running_];
   for (; mine.groups.size() > left; mine.groups.pop_front()) {
     for (const Copy& copy : mine.groups.front()) {
-      std::memcpy(copy.to, copy.from, copy.bytes);
+      if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);
       std::memset(static_cast<uint8_t*>(copy.to) + copy.bytes, 0, 16 - copy.bytes);
     }
   }

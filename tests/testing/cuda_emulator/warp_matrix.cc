@@ -143,7 +143,7 @@ void CopyAsync(void* shared, const void* global, uint32_t bytes) {
   if (!block->IsShared(shared, 16)) FailThread("cp.async to an address outside of shared memory");
   if (bytes > 0 && block->IsShared(global, 1)) FailThread("cp.async from shared memory");
   uint8_t now[16];
-  std::memcpy(now, global, bytes);  // what can't be read is found here
+  if (bytes > 0) std::memcpy(now, global, bytes);  // what can't be read is found here
   asm volatile("" ::"r"(now) : "memory");
   std::memset(shared, 0xFF, 16);
   block->QueueCopy(shared, global, bytes);
