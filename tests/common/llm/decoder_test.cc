@@ -107,7 +107,8 @@ TEST_CASE("sparse prefill is the dense one when all is visited and another when 
   // Rows of a question are dense.
   Decoder question(model, {.threads = 2, .attention = half});
   question.set_dense_from(0);
-  CHECK((Fresh(&question, ids) == expected));
+  // Without AVX2 it is LibTorch that attends in `dense`.
+  CHECK(MaxDifference(Fresh(&question, ids), expected) <= (kernels::HasAvx2() ? 0 : kSame));
   CHECK(question.attention_work().visited == question.attention_work().seen);
   question.set_dense_from(UINT32_MAX);
   CHECK((Fresh(&question, ids) == some));
