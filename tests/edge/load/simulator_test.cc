@@ -143,7 +143,7 @@ TEST_CASE("what is under way stays near one bandwidth-delay product or two block
   }
 }
 
-TEST_CASE("a link that brings nothing: everything is computed; with and without being told") {
+TEST_CASE("a link that brings nothing has everything computed, told or not") {
   for (const bool predictive : {false, true}) {
     const LoadProblem p = SmolProblem(3000, 20, predictive);
     for (const double ends : {0.0, 0.5, 1e18}) {
