@@ -12,6 +12,7 @@
 #include "edge/load/caching_stream.h"
 #include "edge/load/cost_model.h"
 #include "edge/load/policy.h"
+#include "edge/policy_name.h"
 
 namespace sparkv {
 namespace {
@@ -31,23 +32,6 @@ uint32_t StepRows(const Decoder& decoder, const ComputeCosts& costs, uint32_t co
   uint32_t rows = kMost;
   while (rows > kLeast && costs.Attend(context_tokens, rows) > kStepSeconds) rows /= 2;
   return rows;
-}
-
-std::unique_ptr<LoadPolicy> PolicyFor(v1::Policy policy) {
-  switch (policy) {
-    case v1::POLICY_STREAM:
-      return MakeStreamPolicy();
-    case v1::POLICY_LOCAL:
-      return MakeLocalPolicy();
-    case v1::POLICY_CAKE:
-      return MakeCakePolicy();
-    case v1::POLICY_STATIC:
-      return MakeStaticPolicy();
-    case v1::POLICY_SPARKV_PAPER:
-      return MakeSparkvPaperPolicy();
-    default:
-      return MakeSparkvPolicy();
-  }
 }
 
 v1::Migrations ToProto(const Migrations& migrations) {
@@ -235,7 +219,7 @@ absl::StatusOr<ContextLoadResult> ContextLoader::Load(const ContextLoadRequest& 
   } else {
     out.policy = v1::POLICY_LOCAL;
   }
-  std::unique_ptr<LoadPolicy> policy = PolicyFor(out.policy);
+  ASSIGN_OR_RETURN(const std::unique_ptr<LoadPolicy> policy, MakePolicy(PolicyName(out.policy)));
   job.policy = policy.get();
   if (request.progress) {
     job.progress = [&request](const LoadProgress& progress) {

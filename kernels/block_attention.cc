@@ -114,6 +114,13 @@ absl::Status CheckBlockAttentionShapes(const BlockAttentionArgs& a) {
   return CheckStrides(a);
 }
 
+RunUnits OrInTurn(const RunUnits& run) {
+  if (run) return run;
+  return [](size_t units, const std::function<void(size_t)>& fn) {
+    for (size_t i = 0; i < units; ++i) fn(i);
+  };
+}
+
 absl::Status CheckBlockAttention(const BlockAttentionArgs& a) {
   if (absl::Status s = CheckBlockAttentionShapes(a); !s.ok()) return s;
   if (absl::Status s = CheckPages(a.kv, a.begin + a.rows); !s.ok()) return s;

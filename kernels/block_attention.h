@@ -27,6 +27,8 @@ absl::Status CheckBlockAttentionShapes(const BlockAttentionArgs& args);
 // Calls fn(unit) once for each unit of [0, units), in any order and in any threads, and returns
 // when all have returned.
 using RunUnits = std::function<void(size_t units, const std::function<void(size_t unit)>& fn)>;
+// `run`, or where there is none, one unit after the other on the calling thread.
+RunUnits OrInTurn(const RunUnits& run);
 
 // The errors of CheckBlockAttention, and nothing is written then. `run` splits the work (null: this
 // thread does it all); results do not depend on how. A row's bits depend on its keys, its list, dim

@@ -180,9 +180,7 @@ absl::Status SelectBlocks(const BlockAttentionArgs& args, const SelectOptions& o
   selected->begin.assign(lists + 1, 0);
   selected->blocks.clear();
   if (args.rows == 0) return absl::OkStatus();
-  const RunUnits each = run ? run : [](size_t units, const std::function<void(size_t)>& fn) {
-    for (size_t i = 0; i < units; ++i) fn(i);
-  };
+  const RunUnits each = OrInTurn(run);
   std::vector<float> mean(args.kv.kv_heads * key_blocks * dim);
   std::vector<float> similarity(args.kv.kv_heads * key_blocks);
   each(similarity.size(), [&](size_t unit) {

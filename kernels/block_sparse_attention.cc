@@ -42,9 +42,7 @@ std::vector<uint8_t> Visited(const BlockAttentionArgs& a, size_t pages) {
 absl::Status BlockSparseAttention(const BlockAttentionArgs& a, const RunUnits& run) {
   if (absl::Status s = CheckBlockAttention(a); !s.ok()) return s;
   if (a.rows == 0) return absl::OkStatus();
-  const RunUnits each = run ? run : [](size_t units, const std::function<void(size_t)>& fn) {
-    for (size_t i = 0; i < units; ++i) fn(i);
-  };
+  const RunUnits each = OrInTurn(run);
   const size_t dim = a.kv.dim, pages = a.key_blocks(), keys = a.begin + a.rows;
   KvPanels panels = {.k_head_stride = KeyPanelFloats(pages * kKeyBlock, dim),
                      .v_head_stride = ValuePanelFloats(pages * kKeyBlock, dim),

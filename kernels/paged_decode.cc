@@ -165,9 +165,7 @@ absl::Status PagedDecodeAttention(const BlockAttentionArgs& a, const RunUnits& r
         absl::StrCat("attention: rows is ", a.rows, ", at most ", kDecodeRows, " to decode"));
   }
   if (a.rows == 0) return absl::OkStatus();
-  const RunUnits each = run ? run : [](size_t units, const std::function<void(size_t)>& fn) {
-    for (size_t i = 0; i < units; ++i) fn(i);
-  };
+  const RunUnits each = OrInTurn(run);
   Decode decode(a);
   each(decode.units(), [&](size_t unit) { decode.RunPart(unit); });
   each(a.heads, [&](size_t head) { decode.Finish(head); });

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/llm/torch_math.h"
 #include "kernels/cpu_features.h"
@@ -238,15 +238,15 @@ absl::Status DenseForward::CausalAttention(uint32_t begin, uint32_t n, size_t ld
   args.out_row_stride = ld_attended;
   if (measured_ != nullptr) MeasureActiveBlocks(args);
   if (Sparse(begin, n)) {
-    const absl::Time start = absl::Now();
+    const absl::Duration start = RealClock().Now();
     Select(args);
     args.lists = selected_.lists();
     args.skip_below = attention_.skip_below;
-    work_.select_s += absl::ToDoubleSeconds(absl::Now() - start);
+    work_.select_s += absl::ToDoubleSeconds(RealClock().Now() - start);
   }
-  const absl::Time start = absl::Now();
+  const absl::Duration start = RealClock().Now();
   PanelAttention(args);
-  work_.attend_s += absl::ToDoubleSeconds(absl::Now() - start);
+  work_.attend_s += absl::ToDoubleSeconds(RealClock().Now() - start);
   return absl::OkStatus();
 }
 

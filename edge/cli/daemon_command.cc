@@ -11,8 +11,8 @@
 #include "edge/cli/exit_code.h"
 #include "edge/cli/json_output.h"
 #include "edge/cli/progress.h"
-#include "edge/policy_name.h"
 #include "edge/cli/timeline.h"
+#include "edge/policy_name.h"
 
 namespace sparkv::cli {
 namespace {
@@ -126,8 +126,7 @@ void AddDaemonCommands(CLI::App* app, int* exit_code) {
       "load", "Load a context into the daemon's memory without asking anything");
   load->add_option("context", load_options->context, "id, unique prefix of it, or name")
       ->required();
-  load->add_option("--policy", load_options->policy,
-                   PolicyNames() + "; default: the daemon's")
+  load->add_option("--policy", load_options->policy, PolicyNames() + "; default: the daemon's")
       ->check(CLI::IsMember(AllPolicyNames()));
   load->add_option("--level", load_options->level,
                    "codec level of streamed blocks; 0: the daemon's default");

@@ -14,12 +14,6 @@ constexpr double kSlowdownSeconds = 0.3;
 // bandwidth-delay product they can grow.
 constexpr double kWindowMargin = 1.5;
 
-std::vector<uint32_t> Fitted(const LoadProblem& problem, const LoadPlan& plan) {
-  std::vector<uint32_t> depth = plan.depth;
-  depth.resize(problem.columns(), 0);
-  return depth;
-}
-
 }  // namespace
 
 LoadController::LoadController(const LoadProblem& problem, LoadPolicy* policy,
@@ -28,8 +22,8 @@ LoadController::LoadController(const LoadProblem& problem, LoadPolicy* policy,
       policy_(policy),
       first_plan_(policy->Plan(problem)),
       plan_(first_plan_),
-      state_(problem.columns(), problem.layers, Fitted(problem, first_plan_),
-             problem.query_tokens > 0, first_plan_.pipelined_query, rules),
+      state_(problem.columns(), problem.layers, first_plan_.depth, problem.query_tokens > 0,
+             first_plan_.pipelined_query, rules),
       link_(problem.link_bytes_per_s),
       under_way_(size_t{problem.columns()} * problem.layers, false),
       stolen_(under_way_.size(), false),
@@ -126,7 +120,7 @@ bool LoadController::ClaimForDecode(double now_s, uint32_t t, uint32_t l) {
   return state_.ClaimForDecode(t, l);
 }
 
-void LoadController::FinishDecode(double /*now_s*/, uint32_t t, uint32_t l, bool ok) {
+void LoadController::FinishDecode(uint32_t t, uint32_t l, bool ok) {
   if (ok && !PlannedForStream(t, l)) ++migrations_.to_stream;
   if (!ok && l < state_.closed(t)) MarkFailed(t, l);
   state_.FinishDecode(t, l, ok);
@@ -178,20 +172,6 @@ bool LoadController::WaitsForStream() const {
   return false;
 }
 
-double LoadController::PredictedSeconds(const ComputeOp& op) const {
-  switch (op.kind) {
-    case ComputeOp::Kind::kProject:
-      return problem_.ProjectSeconds(op.column);
-    case ComputeOp::Kind::kAttend:
-      return problem_.AttendSeconds(op.column, op.layer);
-    case ComputeOp::Kind::kFinal:
-      return problem_.FinalSeconds(op.column);
-    case ComputeOp::Kind::kQuery:
-      return problem_.QuerySeconds();
-  }
-  return 0;
-}
-
 std::optional<ComputeOp> LoadController::PickOp(double now_s) {
   Tick(now_s);
   std::optional<ComputeOp> op = state_.NextOp();
@@ -208,7 +188,7 @@ std::optional<ComputeOp> LoadController::PickOp(double now_s) {
   running_ = op;
   running_since_s_ = now_s;
   running_share_ = 0;
-  running_alone_s_ = PredictedSeconds(*op) / problem_.slowdown;
+  running_alone_s_ = OpSeconds(problem_, *op) / problem_.slowdown;
   if (op->kind == ComputeOp::Kind::kProject) {
     const bool above = state_.rules().whole_columns && op->layer > 0;
     const uint32_t end = above ? problem_.layers : op->layer + 1;
@@ -259,7 +239,7 @@ void LoadController::FinishOp(double now_s, const ComputeOp& op) {
   state_.Finish(op);
 }
 
-void LoadController::FailFinal(double /*now_s*/, const ComputeOp& op) {
+void LoadController::FailFinal(const ComputeOp& op) {
   running_.reset();
   MarkFailed(op.column, op.layer);
   state_.FailFinal(op.column, op.layer);

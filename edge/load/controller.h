@@ -49,7 +49,7 @@ class LoadController {
   std::vector<BlockRef> PickBlocks(double now_s);
   // All planes of a block are here. False: it is not wanted (any more).
   bool ClaimForDecode(double now_s, uint32_t t, uint32_t l);
-  void FinishDecode(double now_s, uint32_t t, uint32_t l, bool ok);
+  void FinishDecode(uint32_t t, uint32_t l, bool ok);
   // The stream cannot bring this block.
   void FailBlock(double now_s, uint32_t t, uint32_t l);
   // The stream brings nothing more: the rest is computed.
@@ -74,8 +74,7 @@ class LoadController {
   // `share` of the op of PickOp is done.
   void Progress(double now_s, double share);
   void FinishOp(double now_s, const ComputeOp& op);
-  void FailFinal(double now_s, const ComputeOp& op);
-  double PredictedSeconds(const ComputeOp& op) const;
+  void FailFinal(const ComputeOp& op);
 
   // At least ten times a second: plans anew when that is due.
   void Tick(double now_s);

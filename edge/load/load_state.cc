@@ -4,6 +4,20 @@
 
 namespace sparkv {
 
+double OpSeconds(const LoadProblem& problem, const ComputeOp& op) {
+  switch (op.kind) {
+    case ComputeOp::Kind::kProject:
+      return problem.ProjectSeconds(op.column);
+    case ComputeOp::Kind::kAttend:
+      return problem.AttendSeconds(op.column, op.layer);
+    case ComputeOp::Kind::kFinal:
+      return problem.FinalSeconds(op.column);
+    case ComputeOp::Kind::kQuery:
+      return problem.QuerySeconds();
+  }
+  return 0;
+}
+
 LoadState::LoadState(uint32_t columns, uint32_t layers, std::vector<uint32_t> depth, bool has_query,
                      bool pipelined_query, const CodecRules& rules)
     : columns_(columns),

@@ -26,6 +26,9 @@ struct ComputeOp {
   uint32_t layer;
 };
 
+// Seconds of an op by the problem's costs, at its slowdown.
+double OpSeconds(const LoadProblem& problem, const ComputeOp& op);
+
 // What the codec asks of a load.
 struct CodecRules {
   // Decoded blocks are finished by FINAL(t, l), which needs (t, l - 1).
@@ -49,9 +52,6 @@ class LoadState {
   uint32_t depth(uint32_t t) const { return depth_[t]; }
   // A new plan's depth. It stays at least what MustCompute asked for.
   void SetDepth(uint32_t t, uint32_t depth);
-  uint32_t columns() const { return columns_; }
-  uint32_t layers() const { return layers_; }
-  bool has_query() const { return has_query_; }
   uint32_t query_layer() const { return query_; }  // layers that the query has passed
   const CodecRules& rules() const { return rules_; }
   // K, V of layer l are there in columns 0..t: ATTN(t, l) need not wait.

@@ -69,7 +69,10 @@ class Load final : public ItemSink {
     const KvGeometry& g = job_.cache->geometry();
     return {g.kv_heads, Rows(column), g.head_dim};
   }
-  std::vector<ItemRef> ItemsOf(const BlockRef& block) const;
+  // Appends the first `planes` planes of a block.
+  static void AddItems(const BlockRef& block, uint32_t planes, std::vector<ItemRef>* items) {
+    for (uint32_t p = 0; p < planes; ++p) items->push_back({block.column, block.layer, p});
+  }
 
   void OnItem(const ItemRef& item, std::string bytes) override;
   void OnItemFailed(const ItemRef& item, const absl::Status& status) override;
@@ -130,12 +133,6 @@ class Load final : public ItemSink {
   std::unique_ptr<DecodeWorker> worker_;
 };
 
-std::vector<ItemRef> Load::ItemsOf(const BlockRef& block) const {
-  std::vector<ItemRef> items;
-  for (uint32_t p = 0; p < job_.planes; ++p) items.push_back({block.column, block.layer, p});
-  return items;
-}
-
 void Load::Degrade(const std::string& reason) {
   constexpr size_t kMaxReasons = 16;  // a stream full of errors needs no list of them all
   if (result_.degraded.size() < kMaxReasons) result_.degraded.push_back(reason);
@@ -153,7 +150,7 @@ void Load::Settle() {
   if (!rules_.needs_final || worker_ == nullptr) return;
   residuals_.Prune(controller_.state());
   const auto drop = [this](const BlockRef& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    controller_.FinishDecode(Seconds(), block.column, block.layer, /*ok=*/false);
+    controller_.FinishDecode(block.column, block.layer, /*ok=*/false);
   };
   for (ReceivedBlock& block : residuals_.Admit(controller_.state(), drop))
     worker_->Post(std::move(block));
@@ -164,9 +161,8 @@ void Load::OnItem(const ItemRef& item, std::string bytes) {
   ++events_;
   // Items come one after the other: this one has been on its way since the last.
   const double begin = std::max(first_order_s_, last_item_s_);
-  last_item_s_ = Seconds();
+  const double now = last_item_s_ = Seconds();
   if (item.column >= job_.problem.columns() || item.layer >= job_.problem.layers) return;
-  const double now = Seconds();
   controller_.OnBytes(now, job_.stream->bytes_received());
   if (!controller_.state().Wanted(item.column, item.layer)) return;  // compute came first
   Received& received = At(item.column, item.layer);
@@ -199,7 +195,9 @@ void Load::OnItemFailed(const ItemRef& item, const absl::Status& status) {
                        " was computed here: ", status.ToString()));
   controller_.FailBlock(Seconds(), item.column, item.layer);
   At(item.column, item.layer) = {.want = job_.planes};
-  job_.stream->Cancel(ItemsOf({item.column, item.layer}));  // its other planes are of no use
+  std::vector<ItemRef> items;
+  AddItems({item.column, item.layer}, job_.planes, &items);
+  job_.stream->Cancel(std::move(items));  // its other planes are of no use
   Settle();
   Order();
 }
@@ -275,7 +273,7 @@ void Load::Decode(const ReceivedBlock& received) {
     Degrade(absl::StrCat("column ", block.column, " layer ", block.layer,
                          " was computed here: ", status.ToString()));
   }
-  controller_.FinishDecode(Seconds(), block.column, block.layer, status.ok());
+  controller_.FinishDecode(block.column, block.layer, status.ok());
   Settle();
 }
 
@@ -301,15 +299,10 @@ void Load::StartStream() {
 void Load::Order() {
   if (job_.stream == nullptr) return;
   std::vector<ItemRef> items;
-  const auto add = [&](const BlockRef& block) {
-    for (uint32_t p = 0; p < At(block.column, block.layer).want; ++p)
-      items.push_back({block.column, block.layer, p});
-  };
-  for (const BlockRef& block : controller_.TakeCancelled()) {
-    for (const ItemRef& item : ItemsOf(block)) items.push_back(item);
-  }
+  for (const BlockRef& block : controller_.TakeCancelled()) AddItems(block, job_.planes, &items);
   if (!items.empty()) job_.stream->Cancel(std::exchange(items, {}));
-  for (const BlockRef& block : controller_.PickBlocks(Seconds())) add(block);
+  for (const BlockRef& block : controller_.PickBlocks(Seconds()))
+    AddItems(block, At(block.column, block.layer).want, &items);
   if (!items.empty()) job_.stream->Order(std::move(items), /*replace=*/false);
 }
 
@@ -471,7 +464,7 @@ void Load::ExecuteFinal(const ComputeOp& op) {
   } else {
     Degrade(absl::StrCat("column ", op.column, " layer ", op.layer,
                          " was computed here: ", status.ToString()));
-    controller_.FailFinal(end, op);
+    controller_.FailFinal(op);
   }
   Release();
   Settle();

@@ -115,7 +115,6 @@ RestPlan PlanRest(const LoadView& view) {
   };
   double best = value(bytes, compute);
   size_t taken = 0;
-  double taken_compute = compute;
   for (size_t i = 0; i < steps.size(); ++i) {
     bytes = std::max(0.0, bytes - steps[i].bytes);
     compute += steps[i].seconds;
@@ -124,14 +123,12 @@ RestPlan PlanRest(const LoadView& view) {
     if (v < best || (v <= best && steps[i].seconds <= 0) || rate <= 0) {
       best = v;
       taken = i + 1;
-      taken_compute = compute;
     }
     if (rate > 0 && compute + queries > best && taken + 3 * p.layers < i) break;
   }
   for (size_t i = 0; i < taken; ++i) {
     plan.depth[steps[i].column] = std::max(plan.depth[steps[i].column], steps[i].depth);
   }
-  plan.compute_s = taken_compute;
   plan.left_s = best;
   return plan;
 }

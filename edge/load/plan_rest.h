@@ -12,8 +12,6 @@ namespace sparkv {
 struct RestPlan {
   // [columns] missing layers below are computed, the others streamed.
   std::vector<uint32_t> depth;
-  // Compute's seconds for that, `running` included, without QUERY and FINAL.
-  double compute_s = 0;
   double left_s = 0;  // from now to the first token
 };
 

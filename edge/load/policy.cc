@@ -5,6 +5,20 @@
 #include "absl/strings/str_cat.h"
 
 namespace sparkv {
+namespace {
+
+struct Maker {
+  const char* name;
+  std::unique_ptr<LoadPolicy> (*make)();
+};
+constexpr Maker kMakers[] = {{"sparkv", MakeSparkvPolicy},
+                             {"sparkv-paper", MakeSparkvPaperPolicy},
+                             {"cake", [] { return MakeCakePolicy(); }},
+                             {"stream", MakeStreamPolicy},
+                             {"local", MakeLocalPolicy},
+                             {"static", MakeStaticPolicy}};
+
+}  // namespace
 
 std::optional<BlockRef> LoadPolicy::NextBlock(const LoadView& view, const LoadPlan& plan) {
   // Blocks that are here or taken never come back, but for failures, which are computed.
@@ -17,16 +31,14 @@ std::optional<BlockRef> LoadPolicy::NextBlock(const LoadView& view, const LoadPl
   return std::nullopt;
 }
 
-absl::StatusOr<std::unique_ptr<LoadPolicy>> MakePolicy(const std::string& name) {
-  if (name == "sparkv") return MakeSparkvPolicy();
-  if (name == "sparkv-paper") return MakeSparkvPaperPolicy();
-  if (name == "cake") return MakeCakePolicy();
-  if (name == "stream") return MakeStreamPolicy();
-  if (name == "local") return MakeLocalPolicy();
-  if (name == "static") return MakeStaticPolicy();
+absl::StatusOr<std::unique_ptr<LoadPolicy>> MakePolicy(std::string_view name) {
+  std::string allowed;
+  for (const auto& [known, make] : kMakers) {
+    if (known == name) return make();
+    absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", known);
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat("policy \"", name,
-                   "\" is unknown; allowed: sparkv, sparkv-paper, cake, stream, local, static"));
+      absl::StrCat("policy \"", std::string(name), "\" is unknown; allowed: ", allowed));
 }
 
 std::vector<BlockRef> LayerMajorOrder(const LoadProblem& problem,

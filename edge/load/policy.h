@@ -5,7 +5,7 @@
 
 #include <memory>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -77,7 +77,7 @@ std::unique_ptr<LoadPolicy> MakeStaticPolicy();
 std::unique_ptr<LoadPolicy> MakeGivenPolicy(std::vector<uint32_t> depth);
 
 // By name: sparkv, sparkv-paper, cake, stream, local, static. InvalidArgument lists them.
-absl::StatusOr<std::unique_ptr<LoadPolicy>> MakePolicy(const std::string& name);
+absl::StatusOr<std::unique_ptr<LoadPolicy>> MakePolicy(std::string_view name);
 
 // Blocks at or above the depths, lowest layer first, columns ascending within a layer: the order in
 // which QUERY needs them.

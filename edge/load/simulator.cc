@@ -36,11 +36,7 @@ class Simulation {
     double bytes;
     bool cancelled = false;  // after some frames
   };
-  struct Queued {
-    BlockRef block;
-    double at_server_s;
-  };
-  struct Recall {
+  struct Asked {
     BlockRef block;
     double at_server_s;
   };
@@ -70,7 +66,6 @@ class Simulation {
   double Speed() const {
     return world_.speed.At(now_) * (decoding_.has_value() ? 1 - truth_.decode_share : 1);
   }
-  double AloneSeconds(const ComputeOp& op) const;
   void CheckLegal(const ComputeOp& op);
 
   const SimulatedWorld& world_;
@@ -81,9 +76,9 @@ class Simulation {
   std::string error_;
   double now_ = 0;
 
-  std::deque<Queued> queue_;     // at the server, or on the way to it
-  std::vector<Recall> recalls_;  // likewise
-  std::deque<Sent> wire_;        // being sent, or on their way here
+  std::deque<Asked> queue_;     // at the server, or on the way to it
+  std::vector<Asked> recalls_;  // likewise
+  std::deque<Sent> wire_;       // being sent, or on their way here
   double link_free_s_ = 0;
   double last_arrival_s_ = 0;
   double arrived_bytes_ = 0;
@@ -124,7 +119,7 @@ void Simulation::Order() {
     queue_.push_back({block, now_ + world_.rtt_s / 2});
   }
   double under_way = 0;
-  for (const Queued& queued : queue_) under_way += BytesOf(queued.block);
+  for (const Asked& queued : queue_) under_way += BytesOf(queued.block);
   for (const Sent& sent : wire_) under_way += sent.bytes;
   out_.most_under_way = std::max(out_.most_under_way, under_way);
 }
@@ -135,7 +130,7 @@ void Simulation::RunServer() {
       ++recall;
       continue;
     }
-    std::erase_if(queue_, [&](const Queued& queued) { return queued.block == recall->block; });
+    std::erase_if(queue_, [&](const Asked& queued) { return queued.block == recall->block; });
     // The one being sent stops after the frame that is out.
     if (!wire_.empty() && wire_.back().block == recall->block && wire_.back().end_s > now_) {
       Sent& sent = wire_.back();
@@ -183,7 +178,7 @@ void Simulation::Decode() {
     decoding_.reset();
     Note(SimulatedEvent::Kind::kDecoded, block);
     const bool closed = block.layer >= controller_.state().closed(block.column);
-    controller_.FinishDecode(now_, block.column, block.layer, true);
+    controller_.FinishDecode(block.column, block.layer, true);
     if (!world_.rules.needs_final && !closed) {
       Fill(block);
       ++out_.streamed;
@@ -197,20 +192,6 @@ void Simulation::Decode() {
     to_decode_.erase(lowest);
     decoded_s_ = world_.speed.FinishTime(now_, truth_.DecodeSeconds(BytesOf(*decoding_)));
   }
-}
-
-double Simulation::AloneSeconds(const ComputeOp& op) const {
-  switch (op.kind) {
-    case ComputeOp::Kind::kProject:
-      return truth_.ProjectSeconds(op.column);
-    case ComputeOp::Kind::kAttend:
-      return truth_.AttendSeconds(op.column, op.layer);
-    case ComputeOp::Kind::kFinal:
-      return truth_.FinalSeconds(op.column);
-    case ComputeOp::Kind::kQuery:
-      return truth_.QuerySeconds();
-  }
-  return 0;
 }
 
 void Simulation::CheckLegal(const ComputeOp& op) {
@@ -245,7 +226,7 @@ void Simulation::Begin() {
   if (!op_.has_value()) return;
   CheckLegal(*op_);
   out_.events.push_back({SimulatedEvent::Kind::kBegan, now_, {op_->column, op_->layer}, *op_});
-  work_ = work_left_ = AloneSeconds(*op_);
+  work_ = work_left_ = OpSeconds(truth_, *op_);
   out_.compute_busy_s += work_;
 }
 

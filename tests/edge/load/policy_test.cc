@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/catch.h"
+#include "tests/edge/load/hand_problem.h"
 
 namespace sparkv {
 namespace {
@@ -120,13 +121,7 @@ TEST_CASE("worked by hand: one column, four layers") {
   //   d    1  2   3   4
   //   K    1  6  11  16
   //   link 9  6   3   0      -> d = 2, 6 s. The bound crosses at the same point.
-  LoadProblem p;
-  p.layers = 4;
-  p.column_tokens = {1000};
-  p.block_bytes.assign(4, 3000);
-  p.link_bytes_per_s = 1000;
-  p.compute.proj_row = 1e-3;
-  p.compute.dense_row = 4e-3;
+  const LoadProblem p = load_testing::OneColumnProblem();
   const LoadPlan plan = MakeSparkvPolicy()->Plan(p);
   CHECK(plan.depth == std::vector<uint32_t>{2});
   CHECK(plan.predicted_s == Approx(6));
@@ -136,13 +131,8 @@ TEST_CASE("worked by hand: one column, four layers") {
 
 // Layer 0 is never sent; PROJ 1 s, ATTN 4 s, a block 3 s on the link, FINAL of a block `final` s.
 LoadProblem FinalProblem(double final) {
-  LoadProblem p;
-  p.layers = 4;
-  p.column_tokens = {1000};
-  p.block_bytes = {0, 3000, 3000, 3000};
-  p.link_bytes_per_s = 1000;
-  p.compute.proj_row = 1e-3;
-  p.compute.dense_row = 4e-3;
+  LoadProblem p = load_testing::OneColumnProblem();
+  p.block_bytes[0] = 0;
   p.final_row = final / 1000;
   p.first_layer_local = true;
   return p;
@@ -306,13 +296,7 @@ TEST_CASE("worked by hand: the paper's greedy on one column") {
   //   w_c(l) = 1/5 + 1/5, and 1/5 + 1/1 of layer 2, whose computing makes layer 3 ready; w_s = 1/3,
   //   for a streamed block makes nothing of its column ready; equal ones go in order.
   //   Stage 1: compute 0, stream 1. Then nothing can be computed, and 2 and 3 are streamed.
-  LoadProblem p;
-  p.layers = 4;
-  p.column_tokens = {1000};
-  p.block_bytes.assign(4, 3000);
-  p.link_bytes_per_s = 1000;
-  p.compute.proj_row = 1e-3;
-  p.compute.dense_row = 4e-3;
+  const LoadProblem p = load_testing::OneColumnProblem();
   const LoadPlan plan = MakeSparkvPaperPolicy()->Plan(p);
   CHECK(plan.depth == std::vector<uint32_t>{1});
   CHECK(plan.order == std::vector<BlockRef>{{0, 1}, {0, 2}, {0, 3}});

@@ -6,6 +6,7 @@
 
 #include "edge/load/bounds.h"
 #include "tests/catch.h"
+#include "tests/edge/load/hand_problem.h"
 
 namespace sparkv {
 namespace {
@@ -271,13 +272,7 @@ TEST_CASE("a first estimate that is wrong by two costs little") {
 
 TEST_CASE("bounds worked by hand") {
   // PROJ 1 s, ATTN 4 s, a block 3 s on the link: depth 2 of 4 balances 6 s of compute and link.
-  LoadProblem p;
-  p.layers = 4;
-  p.column_tokens = {1000};
-  p.block_bytes.assign(4, 3000);
-  p.link_bytes_per_s = 1000;
-  p.compute.proj_row = 1e-3;
-  p.compute.dense_row = 4e-3;
+  const LoadProblem p = load_testing::OneColumnProblem();
   CHECK(LowerBound(p) == Approx(6));
   // A link that halves after 3 s: compute of depth d against 3 s of two blocks, then 6 s a block.
   //   bytes by T: 3000 + 500 (T - 3); computed 1 + 5 (d - 1), fractional.
